@@ -136,6 +136,8 @@ bool sm_quiescent(const struct sm *sm);
 uint64_t sm_now(const struct sm *sm);        /* time of the last input */
 uint64_t sm_node_id(const struct sm *sm);    /* 0 before node_started */
 uint64_t sm_epoch(const struct sm *sm);
+uint32_t sm_link_last(const struct sm *sm); /* greatest link that any peer_up has named */
+uint32_t sm_peer_count(const struct sm *sm);
 bool sm_stopping(const struct sm *sm);
 bool sm_journal_failed(const struct sm *sm);
 

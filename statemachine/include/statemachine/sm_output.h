@@ -4,9 +4,9 @@
  *
  * Layer: freestanding.
  *
- * Ownership: the caller owns struct sm_output and passes it to sm_step, which resets it. Runs and
- * texts in it point into the machine or into the input and are borrowed until the next call of
- * sm_step or until the input's memory goes, whichever is first: whoever queues an effect copies it.
+ * Ownership: the caller owns struct sm_output (2.7 MiB: never on a stack) and passes it to sm_step,
+ * which resets it. Runs and texts in it point into the machine, the output or the input and are
+ * borrowed until the next call of sm_step: whoever queues an effect copies it.
  *
  * Limits: one step yields at most SM_TRANSITIONS_MAX and SM_EFFECTS_MAX. Work that touches many
  * halves (a lost peer, a restart, a stop) is spread over ticks: sm_deadline says "now" until it is done.
@@ -19,6 +19,9 @@
 
 #define SM_TRANSITIONS_MAX 2048u
 #define SM_EFFECTS_MAX 2048u
+/* Runs that one step's effects may point to; also the most that one rank of a room can hold. */
+#define SM_OUTPUT_RUNS_MAX 262144u
+#define SM_OUTPUT_TEXT_BYTES 65536u
 
 /* X(NAME, number, "text"): the journal's events. Append only. Meaning of a and b beside each. */
 #define SM_TRANSITION_LIST(X)                                                                      \
@@ -206,8 +209,10 @@ struct sm_output {
     uint64_t digest; /* of every half (and the node) that the step touched, after it */
     struct sm_transition transitions[SM_TRANSITIONS_MAX];
     struct sm_effect effects[SM_EFFECTS_MAX];
-    uint32_t text_used;          /* private: texts that the step itself composed */
-    char text[64 * 1024];        /* private */
+    uint32_t text_used; /* private: texts that the step itself composed */
+    uint32_t runs_used; /* private: runs that effects point to */
+    char text[SM_OUTPUT_TEXT_BYTES];
+    struct sm_run runs[SM_OUTPUT_RUNS_MAX];
 };
 
 const char *sm_transition_name(uint32_t kind);
