@@ -11,14 +11,14 @@ __attribute__((weak)) _Noreturn void sm_assert_fail(const char *condition, const
     __builtin_trap();
 }
 
-/* ---- names --------------------------------------------------------------------------------------------- */
+/* ---- names
+ * --------------------------------------------------------------------------------------------- */
 
 const char *sm_input_name(uint32_t kind)
 {
-    static const char *const names[] = {
-        [SM_IN_NONE] = "none",
+    static const char *const names[] = {[SM_IN_NONE] = "none",
 #define SM_X(name, number, text, scope) [SM_IN_##name] = (text),
-        SM_INPUT_LIST(SM_X)
+                                        SM_INPUT_LIST(SM_X)
 #undef SM_X
     };
     return kind < SM_IN_COUNT ? names[kind] : "none";
@@ -26,10 +26,9 @@ const char *sm_input_name(uint32_t kind)
 
 const char *sm_transition_name(uint32_t kind)
 {
-    static const char *const names[] = {
-        [SM_TR_NONE] = "none",
+    static const char *const names[] = {[SM_TR_NONE] = "none",
 #define SM_X(name, number, text) [SM_TR_##name] = (text),
-        SM_TRANSITION_LIST(SM_X)
+                                        SM_TRANSITION_LIST(SM_X)
 #undef SM_X
     };
     return kind < SM_TR_COUNT ? names[kind] : "none";
@@ -37,10 +36,9 @@ const char *sm_transition_name(uint32_t kind)
 
 const char *sm_effect_name(uint32_t kind)
 {
-    static const char *const names[] = {
-        [SM_FX_NONE] = "none",
+    static const char *const names[] = {[SM_FX_NONE] = "none",
 #define SM_X(name, number, text) [SM_FX_##name] = (text),
-        SM_EFFECT_LIST(SM_X)
+                                        SM_EFFECT_LIST(SM_X)
 #undef SM_X
     };
     return kind < SM_FX_COUNT ? names[kind] : "none";
@@ -48,10 +46,9 @@ const char *sm_effect_name(uint32_t kind)
 
 const char *sm_ignored_name(uint32_t reason)
 {
-    static const char *const names[] = {
-        [SM_IGNORED_NONE] = "none",
+    static const char *const names[] = {[SM_IGNORED_NONE] = "none",
 #define SM_X(name, number, text) [SM_IGNORED_##name] = (text),
-        SM_IGNORED_LIST(SM_X)
+                                        SM_IGNORED_LIST(SM_X)
 #undef SM_X
     };
     return reason < SM_IGNORED_COUNT ? names[reason] : "none";
@@ -59,10 +56,9 @@ const char *sm_ignored_name(uint32_t reason)
 
 const char *sm_refusal_name(uint32_t refusal)
 {
-    static const char *const names[] = {
-        [SM_REFUSAL_NONE] = "none",
+    static const char *const names[] = {[SM_REFUSAL_NONE] = "none",
 #define SM_X(name, number, text, http) [SM_REFUSAL_##name] = (text),
-        SM_REFUSAL_LIST(SM_X)
+                                        SM_REFUSAL_LIST(SM_X)
 #undef SM_X
     };
     return refusal < SM_REFUSAL_COUNT ? names[refusal] : "none";
@@ -70,10 +66,9 @@ const char *sm_refusal_name(uint32_t refusal)
 
 const char *sm_invariant_name(uint32_t invariant)
 {
-    static const char *const names[] = {
-        [SM_INVARIANT_NONE] = "none",
+    static const char *const names[] = {[SM_INVARIANT_NONE] = "none",
 #define SM_X(name, number, text) [SM_INVARIANT_##name] = (text),
-        SM_INVARIANT_LIST(SM_X)
+                                        SM_INVARIANT_LIST(SM_X)
 #undef SM_X
     };
     return invariant < SM_INVARIANT_COUNT ? names[invariant] : "none";
@@ -82,7 +77,7 @@ const char *sm_invariant_name(uint32_t invariant)
 const char *sm_phase_name(uint32_t phase)
 {
     static const char *const names[SM_PHASE_COUNT] = {
-        "absent",    "allocated", "ready",    "transferring", "succeeded",
+        "absent", "allocated",          "ready",    "transferring", "succeeded",
         "failed", "pre_queue_terminal", "notified", "cleared",
     };
     return phase < SM_PHASE_COUNT ? names[phase] : "none";
@@ -117,7 +112,8 @@ const char *sm_protection_name(uint32_t protection)
     return protection < SM_PROTECT_COUNT ? names[protection] : NULL;
 }
 
-/* ---- queries -------------------------------------------------------------------------------------------- */
+/* ---- queries
+ * -------------------------------------------------------------------------------------------- */
 
 static uint32_t view_required(const struct sm *sm, const struct sm_half *half)
 {

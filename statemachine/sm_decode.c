@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The decode half: its pages are announced to prefill until prefill has confirmed them, it succeeds when
- * every source of every rank said so, and after a failure its pages stay out of everybody's hands until
- * prefill has said, or a fence has made sure, that no write can touch them.
+ * The decode half: its pages are announced to prefill until prefill has confirmed them, it succeeds
+ * when every source of every rank said so, and after a failure its pages stay out of everybody's
+ * hands until prefill has said, or a fence has made sure, that no write can touch them.
  */
 #include "sm_state.h"
 
-/* ---- who writes to whom --------------------------------------------------------------------------- */
+/* ---- who writes to whom
+ * --------------------------------------------------------------------------- */
 
 /* Prefill ranks that fill a decode rank, by the two TP sizes; 0: the sizes do not divide. */
 static uint64_t sources_of(const struct sm *sm, uint32_t rank, uint32_t prefill_ranks)
@@ -38,7 +39,8 @@ static void required_of(const struct sm *sm, uint32_t prefill_ranks, uint8_t *ou
     }
 }
 
-/* ---- announcing ----------------------------------------------------------------------------------- */
+/* ---- announcing
+ * ----------------------------------------------------------------------------------- */
 
 static struct sm_effect *order_message(struct sm *sm, struct sm_output *out,
                                        const struct sm_half *half, const struct sm_rank *rank,
@@ -61,8 +63,8 @@ static void send_prepare(struct sm *sm, struct sm_output *out, struct sm_half *h
     const struct sm_peer *peer = sm_peer_at(sm, rank->peer);
     struct sm_page_cursor cursor = sm_list_start(&rank->pages);
     struct sm_run *runs = out->runs + out->runs_used;
-    const uint32_t count = sm_list_read(sm, &cursor, rank->pages.pages, runs,
-                                        SM_OUTPUT_RUNS_MAX - out->runs_used);
+    const uint32_t count =
+        sm_list_read(sm, &cursor, rank->pages.pages, runs, SM_OUTPUT_RUNS_MAX - out->runs_used);
     if (count == SM_NONE) {
         sm_bits_add(sm, &sm->work, sm_half_index(sm, half));
         return;
@@ -89,8 +91,8 @@ static void send_prepare(struct sm *sm, struct sm_output *out, struct sm_half *h
     }
 }
 
-static void fail_for_peer(struct sm *sm, struct sm_output *out, struct sm_half *half,
-                          uint32_t peer, uint16_t http, const char *what)
+static void fail_for_peer(struct sm *sm, struct sm_output *out, struct sm_half *half, uint32_t peer,
+                          uint16_t http, const char *what)
 {
     char bytes[192];
     struct sm_writer text = {bytes, sizeof bytes, 0};
@@ -172,7 +174,8 @@ void sm_decode_live(struct sm *sm, struct sm_output *out, struct sm_half *half, 
     }
 }
 
-/* ---- after the end --------------------------------------------------------------------------------- */
+/* ---- after the end
+ * --------------------------------------------------------------------------------- */
 
 static void settle_abort(struct sm *sm, struct sm_output *out, struct sm_half *half,
                          struct sm_rank *rank, uint64_t *wake)

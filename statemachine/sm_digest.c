@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Digests of the meaning, field by field, never of raw memory. Sums over tables make the digest of the
- * whole independent of where records lie; within a half, lists are walked in their own order.
+ * Digests of the meaning, field by field, never of raw memory. Sums over tables make the digest of
+ * the whole independent of where records lie; within a half, lists are walked in their own order.
  */
 #include "sm_state.h"
 
@@ -13,10 +13,11 @@ static uint64_t text_digest(uint64_t digest, struct sm_text text)
     return sm_mix(digest, text.size);
 }
 
-static uint64_t cause_digest(const struct sm *sm, uint64_t digest, const struct sm_kept_cause *cause)
+static uint64_t cause_digest(const struct sm *sm, uint64_t digest,
+                             const struct sm_kept_cause *cause)
 {
-    digest = sm_mix(digest, (uint64_t)cause->http << 16 | (uint64_t)cause->origin << 8 |
-                                cause->typed);
+    digest =
+        sm_mix(digest, (uint64_t)cause->http << 16 | (uint64_t)cause->origin << 8 | cause->typed);
     return text_digest(digest, sm_reason_text(sm, cause->reason));
 }
 
@@ -54,11 +55,11 @@ static uint64_t rank_digest(const struct sm *sm, uint64_t digest, const struct s
     digest = sm_mix(digest, (uint64_t)rank->posted_pages << 32 | in_flight);
     digest = sm_mix(digest, (uint64_t)rank->engine_life << 32 |
                                 (uint64_t)rank->prepare_tries << 16 | rank->abort_tries);
-    digest = sm_mix(digest, (uint64_t)rank->opened | (uint64_t)rank->last_sent << 1 |
-                                (uint64_t)rank->last_posted << 2 |
-                                (uint64_t)rank->drained_said << 3 |
-                                (uint64_t)rank->abort_answered << 4 | (uint64_t)rank->freed << 5 |
-                                (uint64_t)rank->own_outcome << 6);
+    digest =
+        sm_mix(digest, (uint64_t)rank->opened | (uint64_t)rank->last_sent << 1 |
+                           (uint64_t)rank->last_posted << 2 | (uint64_t)rank->drained_said << 3 |
+                           (uint64_t)rank->abort_answered << 4 | (uint64_t)rank->freed << 5 |
+                           (uint64_t)rank->own_outcome << 6);
     digest = cause_digest(sm, digest, &rank->own_cause);
     return list_digest(sm, digest, &rank->pages);
 }
@@ -95,8 +96,7 @@ uint64_t sm_half_digest_at(const struct sm *sm, const struct sm_half *half)
     digest = sm_mix(digest, half->delivered);
     digest = sm_mix(digest, half->required_known);
     digest = sm_mix(digest, (uint64_t)half->side | (uint64_t)half->phase << 8 |
-                                (uint64_t)half->outcome << 16 |
-                                (uint64_t)half->owner_engine << 24 |
+                                (uint64_t)half->outcome << 16 | (uint64_t)half->owner_engine << 24 |
                                 (uint64_t)half->by_journal << 32 | (uint64_t)half->late << 40);
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         if (half->required[rank] != 0) {
@@ -154,10 +154,10 @@ static uint64_t engines_digest(const struct sm *sm)
         digest = sm_mix(digest, engine->awaited_until_ns);
         digest = sm_mix(digest, (uint64_t)engine->pages << 32 | engine->aux_slots);
         digest = sm_mix(digest, (uint64_t)engine->life << 32 | engine->state);
-        digest = sm_mix(digest, (uint64_t)engine->geometry.page_tokens << 32 |
-                                    engine->geometry.layers);
-        digest = sm_mix(digest, (uint64_t)engine->geometry.kv_heads << 32 |
-                                    engine->geometry.item_bytes);
+        digest =
+            sm_mix(digest, (uint64_t)engine->geometry.page_tokens << 32 | engine->geometry.layers);
+        digest =
+            sm_mix(digest, (uint64_t)engine->geometry.kv_heads << 32 | engine->geometry.item_bytes);
         digest = sm_mix(digest, (uint64_t)engine->geometry.planes << 32 | engine->geometry.dtype);
     }
     return digest;

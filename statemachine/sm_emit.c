@@ -22,7 +22,8 @@ struct sm_transition *sm_emit(struct sm *sm, struct sm_output *out, uint32_t kin
     return transition;
 }
 
-/* What may leave although the journal is broken: the journal's own 503, and "nothing is in flight". */
+/* What may leave although the journal is broken: the journal's own 503, and "nothing is in flight".
+ */
 static bool leaves_without_journal(uint32_t kind, const struct sm_half *half)
 {
     return kind == SM_FX_SEND_DRAINED ||
@@ -126,10 +127,9 @@ void sm_accept(struct sm *sm, struct sm_output *out, const struct sm_input *inpu
 
 uint32_t sm_refusal_http(uint32_t refusal)
 {
-    static const uint16_t http[] = {
-        [SM_REFUSAL_NONE] = 0,
+    static const uint16_t http[] = {[SM_REFUSAL_NONE] = 0,
 #define SM_X(name, number, text, status) [SM_REFUSAL_##name] = (status),
-        SM_REFUSAL_LIST(SM_X)
+                                    SM_REFUSAL_LIST(SM_X)
 #undef SM_X
     };
     return refusal < SM_REFUSAL_COUNT ? http[refusal] : 500u;

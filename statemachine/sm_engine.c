@@ -2,8 +2,6 @@
 /* What engines ask for: open, admit, reject, send, abort, release; and engines that come and go. */
 #include "sm_state.h"
 
-
-
 static struct sm_half *half_of(const struct sm_call *call)
 {
     return call->half == SM_NONE ? NULL : sm_half_at(call->sm, call->half);
@@ -32,7 +30,8 @@ static void refuse_page(const struct sm_call *call, const char *what, uint32_t n
     sm_refuse(call->sm, call->out, call->input, SM_REFUSAL_PAGES_HELD, sm_writer_text(&text));
 }
 
-/* ---- open: checks ---------------------------------------------------------------------------------- */
+/* ---- open: checks
+ * ---------------------------------------------------------------------------------- */
 
 static bool node_takes_rooms(const struct sm_call *call)
 {
@@ -122,15 +121,17 @@ static bool pages_usable(const struct sm_call *call)
     return true;
 }
 
-/* ---- open: into which life --------------------------------------------------------------------------- */
+/* ---- open: into which life
+ * --------------------------------------------------------------------------- */
 
-/* A rank that comes after the end of the life that the others were in: it only hears the verdict. */
+/* A rank that comes after the end of the life that the others were in: it only hears the verdict.
+ */
 static struct sm_half *join_remembered(const struct sm_call *call)
 {
     struct sm *sm = call->sm;
     const struct sm_tombstone tombstone = *sm_tombstone_at(sm, call->tombstone - 1u);
-    struct sm_half *half = sm_half_create(sm, call->out, call->input->room, call->side,
-                                          tombstone.generation);
+    struct sm_half *half =
+        sm_half_create(sm, call->out, call->input->room, call->side, tombstone.generation);
     if (half == NULL) {
         return NULL;
     }
@@ -156,9 +157,9 @@ static struct sm_half *join_remembered(const struct sm_call *call)
 }
 
 /*
- * The life that this open goes into. A rank's first open joins the life that the others are in, even
- * when it is over; a rank that was in it already opens the next one, if that life is over. NULL:
- * refused. *out_fresh: the life is new.
+ * The life that this open goes into. A rank's first open joins the life that the others are in,
+ * even when it is over; a rank that was in it already opens the next one, if that life is over.
+ * NULL: refused. *out_fresh: the life is new.
  */
 static struct sm_half *life_to_open(const struct sm_call *call, bool *out_fresh)
 {
@@ -169,8 +170,7 @@ static struct sm_half *life_to_open(const struct sm_call *call, bool *out_fresh)
         return half;
     }
     if (half != NULL && !sm_half_terminal(half)) {
-        sm_refuse(sm, call->out, call->input, SM_REFUSAL_ROOM_LIVE,
-                  sm_text_of("the room is live"));
+        sm_refuse(sm, call->out, call->input, SM_REFUSAL_ROOM_LIVE, sm_text_of("the room is live"));
         return NULL;
     }
     if (half == NULL && call->tombstone != 0 &&
@@ -290,8 +290,7 @@ static void open_decode(const struct sm_call *call)
 static struct sm_rank *prefill_rank(const struct sm_call *call, struct sm_half *half)
 {
     struct sm_rank *rank = sm_half_rank(call->sm, half, call->input->u.command.rank);
-    return rank != NULL ? rank
-                        : sm_half_rank_add(call->sm, half, call->input->u.command.rank);
+    return rank != NULL ? rank : sm_half_rank_add(call->sm, half, call->input->u.command.rank);
 }
 
 /* Opens the rank into a prefill half; NULL: refused. */
@@ -351,7 +350,8 @@ void sm_do_open(const struct sm_call *call)
     }
 }
 
-/* ---- what may follow an open ------------------------------------------------------------------------- */
+/* ---- what may follow an open
+ * ------------------------------------------------------------------------- */
 
 /* The half if this rank is in it and it lives; NULL: refused. */
 static struct sm_half *live_half(const struct sm_call *call)
@@ -375,8 +375,7 @@ static void own(const struct sm_call *call, struct sm_half *half)
     half->owner_engine = 1;
     if ((half->admitted & bit_of(call)) == 0) {
         half->admitted |= bit_of(call);
-        sm_emit(call->sm, call->out, SM_TR_RANK_ADMITTED, half)->rank =
-            call->input->u.command.rank;
+        sm_emit(call->sm, call->out, SM_TR_RANK_ADMITTED, half)->rank = call->input->u.command.rank;
     }
 }
 
@@ -412,8 +411,9 @@ void sm_do_send(const struct sm_call *call)
     uint32_t pages = 0;
     (void)sm_runs_valid(&command->pages, sm->engines[command->rank].pages, &pages);
     if (pages > sm->policy.pages_per_room_max - rank->pages.pages || !room_for_rank(call)) {
-        sm_refuse(sm, call->out, call->input, SM_REFUSAL_TABLE_FULL,
-                  sm_text_of("the room's pages are over pages_per_room_max, or no page run is free"));
+        sm_refuse(
+            sm, call->out, call->input, SM_REFUSAL_TABLE_FULL,
+            sm_text_of("the room's pages are over pages_per_room_max, or no page run is free"));
         return;
     }
     const bool kept = sm_list_append(sm, &rank->pages, &command->pages);
@@ -432,7 +432,8 @@ void sm_do_send(const struct sm_call *call)
     sm_settle(sm, call->out, call->half);
 }
 
-/* ---- refusals and aborts ------------------------------------------------------------------------------ */
+/* ---- refusals and aborts
+ * ------------------------------------------------------------------------------ */
 
 static bool cause_typed(const struct sm_cause *cause)
 {
@@ -561,7 +562,8 @@ void sm_do_delivered(const struct sm_call *call)
     sm_settle(sm, call->out, call->half);
 }
 
-/* ---- engines ------------------------------------------------------------------------------------------ */
+/* ---- engines
+ * ------------------------------------------------------------------------------------------ */
 
 /* What the engine may have missed is told again; it knows what it has by (room, generation). */
 static void tell_again(struct sm *sm, uint32_t rank)

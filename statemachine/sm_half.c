@@ -36,7 +36,8 @@ struct sm_rank *sm_half_rank_add(struct sm *sm, struct sm_half *half, uint32_t r
     record->own_cause.reason = SM_NONE;
     record->posted_at.block = SM_NONE;
     record->engine_life = sm->engines[rank].life;
-    /* By rank, so that everything that walks the list does so in an order that state alone decides. */
+    /* By rank, so that everything that walks the list does so in an order that state alone decides.
+     */
     uint32_t *link = &half->ranks;
     while (*link != SM_NONE && sm_rank_at(sm, *link)->rank < rank) {
         link = &sm_rank_at(sm, *link)->next;
@@ -146,7 +147,8 @@ void sm_half_refresh(struct sm *sm, struct sm_half *half)
     }
 }
 
-/* ---- verdicts ---------------------------------------------------------------------------------- */
+/* ---- verdicts ----------------------------------------------------------------------------------
+ */
 
 /* Default statuses of design.md section 3, where the source gave none. */
 static uint16_t default_http(const struct sm_cause *cause)
@@ -167,7 +169,8 @@ static uint16_t default_http(const struct sm_cause *cause)
     return 500;
 }
 
-/* With `gather` off each rank keeps the first cause that reached it: the fault that gather prevents. */
+/* With `gather` off each rank keeps the first cause that reached it: the fault that gather
+ * prevents. */
 static void keep_own_cause(struct sm *sm, struct sm_half *half, const struct sm_cause *cause,
                            uint32_t rank)
 {
@@ -257,7 +260,8 @@ void sm_half_succeed(struct sm *sm, struct sm_output *out, struct sm_half *half)
     sm_half_phase(sm, out, half, SM_PHASE_SUCCEEDED);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------ */
+/* ---- the end ------------------------------------------------------------------------------------
+ */
 
 static void stamp_tombstone(struct sm *sm, struct sm_tombstone *tombstone,
                             const struct sm_half *half, const struct sm_life *life)

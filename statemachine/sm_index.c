@@ -17,7 +17,8 @@ uint64_t sm_mix(uint64_t a, uint64_t b)
     return x;
 }
 
-/* ---- halves ----------------------------------------------------------------------------------- */
+/* ---- halves -----------------------------------------------------------------------------------
+ */
 
 static uint32_t *half_head(const struct sm *sm, uint64_t room, uint32_t side)
 {
@@ -108,7 +109,8 @@ void sm_half_give(struct sm *sm, uint32_t index)
     sm_bits_remove(sm, &sm->blocked, index);
 }
 
-/* ---- tombstones: a ring by age, and a hash ------------------------------------------------------ */
+/* ---- tombstones: a ring by age, and a hash ------------------------------------------------------
+ */
 
 static uint32_t *tombstone_head(const struct sm *sm, uint64_t room, uint32_t side)
 {
@@ -131,8 +133,8 @@ static struct sm_tombstone *tombstone_slot(const struct sm *sm, uint32_t slot)
 
 uint64_t sm_tombstone_chain(const struct sm *sm, uint64_t room, uint32_t side, uint64_t after)
 {
-    uint32_t at = after == 0 ? *tombstone_head(sm, room, side)
-                             : sm_tombstone_at(sm, after - 1u)->hash_next;
+    uint32_t at =
+        after == 0 ? *tombstone_head(sm, room, side) : sm_tombstone_at(sm, after - 1u)->hash_next;
     while (at != 0) {
         const struct sm_tombstone *tombstone = tombstone_slot(sm, at - 1u);
         if (tombstone->room == room && tombstone->side == side) {
@@ -209,7 +211,8 @@ struct sm_tombstone *sm_tombstone_add(struct sm *sm, uint64_t room, uint32_t sid
     return tombstone;
 }
 
-/* ---- timers: a binary heap of halves by (time, index) ------------------------------------------- */
+/* ---- timers: a binary heap of halves by (time, index) -------------------------------------------
+ */
 
 static uint32_t *heap_slot(const struct sm *sm, uint32_t at)
 {

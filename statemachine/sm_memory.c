@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where everything stands in the machine's one block, and the three ways in which records are handed
- * out: pools (order does not matter), bit sets (lowest free index, so that a restored machine goes on
- * exactly like the one that was packed), and rings.
+ * Where everything stands in the machine's one block, and the three ways in which records are
+ * handed out: pools (order does not matter), bit sets (lowest free index, so that a restored
+ * machine goes on exactly like the one that was packed), and rings.
  */
 #include "sm_state.h"
 
@@ -179,7 +179,8 @@ struct sm_tombstone *sm_tombstone_at(const struct sm *sm, uint64_t position)
            position % sm->bounds.tombstones_max;
 }
 
-/* ---- pools ------------------------------------------------------------------------------------ */
+/* ---- pools ------------------------------------------------------------------------------------
+ */
 
 uint32_t sm_pool_take(struct sm *sm, struct sm_pool *pool, size_t record_bytes)
 {
@@ -207,7 +208,8 @@ void sm_pool_give(struct sm *sm, struct sm_pool *pool, size_t record_bytes, uint
     pool->live--;
 }
 
-/* ---- bit sets --------------------------------------------------------------------------------- */
+/* ---- bit sets ---------------------------------------------------------------------------------
+ */
 
 static uint64_t *bits_words(const struct sm *sm, const struct sm_bits *bits)
 {
@@ -309,7 +311,8 @@ void sm_bits_add_all(struct sm *sm, struct sm_bits *bits, const struct sm_bits *
     }
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------ */
+/* ---- bytes ------------------------------------------------------------------------------------
+ */
 
 /*
  * Written as loops on purpose: the compiler turns them into memcpy, memset and memcmp, the only

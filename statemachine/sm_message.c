@@ -28,9 +28,9 @@ void sm_answer(struct sm *sm, struct sm_output *out, const struct sm_input *inpu
     effect->peer = peer;
     effect->link = sm_peer_at(sm, peer)->link;
     effect->room = input->room;
-    effect->without_journal = effect->without_journal ||
-                              (sm->journal_failed && kind == SM_FX_SEND_STATUS && cause != NULL &&
-                               cause->origin == SM_ORIGIN_NODE);
+    effect->without_journal =
+        effect->without_journal || (sm->journal_failed && kind == SM_FX_SEND_STATUS &&
+                                    cause != NULL && cause->origin == SM_ORIGIN_NODE);
     effect->u.message.life = about->life;
     effect->u.message.decode_rank = about->decode_rank;
     effect->u.message.sources = about->sources;
@@ -69,7 +69,8 @@ static void answer_tombstone(const struct sm_call *call, uint32_t peer, uint64_t
     transition->a = message_of(call)->life.generation;
 }
 
-/* ---- prefill: which life a message of decode is about ------------------------------------------------ */
+/* ---- prefill: which life a message of decode is about
+ * ------------------------------------------------ */
 
 enum about {
     ABOUT_HALF,      /* the half, bound to this life */
@@ -96,8 +97,7 @@ static bool newer_life_known(const struct sm_call *call)
          at = sm_half_chain(sm, room, SM_PREFILL, at)) {
         const struct sm_half *half = sm_half_at(sm, at);
         for (uint32_t i = 0; i < half->life_count; i++) {
-            if (half->lives[i].life.node == life->node &&
-                life_older(life, &half->lives[i].life)) {
+            if (half->lives[i].life.node == life->node && life_older(life, &half->lives[i].life)) {
                 return true;
             }
         }
@@ -208,7 +208,8 @@ static void end_superseded(const struct sm_call *call, const struct found *found
     }
 }
 
-/* ---- prepare ------------------------------------------------------------------------------------------ */
+/* ---- prepare
+ * ------------------------------------------------------------------------------------------ */
 
 static bool prepare_sound(const struct sm_call *call)
 {
@@ -394,7 +395,8 @@ void sm_do_prepare(const struct sm_call *call)
     }
 }
 
-/* ---- abort and ack, at prefill -------------------------------------------------------------------------- */
+/* ---- abort and ack, at prefill
+ * -------------------------------------------------------------------------- */
 
 static void abort_half(const struct sm_call *call, struct sm_half *half, uint32_t peer)
 {
@@ -483,8 +485,8 @@ void sm_do_ack(const struct sm_call *call)
     }
     struct sm_destination *destination = NULL;
     if (found.about == ABOUT_HALF) {
-        destination = sm_half_destination(sm, found.half, sm_half_life(found.half, &m->life),
-                                          m->decode_rank);
+        destination =
+            sm_half_destination(sm, found.half, sm_half_life(found.half, &m->life), m->decode_rank);
     }
     if (destination == NULL) {
         sm_ignore(sm, call->out, call->input,
@@ -502,7 +504,8 @@ void sm_do_ack(const struct sm_call *call)
     sm_settle(sm, call->out, sm_half_index(sm, found.half));
 }
 
-/* ---- at decode ------------------------------------------------------------------------------------------ */
+/* ---- at decode
+ * ------------------------------------------------------------------------------------------ */
 
 /* The rank that a message of prefill is about; NULL: ignored. */
 static struct sm_rank *decode_rank(const struct sm_call *call, uint32_t peer)
@@ -611,7 +614,8 @@ void sm_do_drained(const struct sm_call *call)
     sm_settle(sm, call->out, call->half);
 }
 
-/* ---- the fabric ------------------------------------------------------------------------------------------ */
+/* ---- the fabric
+ * ------------------------------------------------------------------------------------------ */
 
 static uint32_t write_slot(const struct sm *sm, uint64_t id)
 {

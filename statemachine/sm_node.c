@@ -194,7 +194,8 @@ void sm_on_node(struct sm *sm, const struct sm_input *input, struct sm_output *o
     }
 }
 
-/* ---- the step ---------------------------------------------------------------------------------------- */
+/* ---- the step
+ * ---------------------------------------------------------------------------------------- */
 
 /* All verdicts that we owe have been repeated: peers that wait for that may stop waiting. */
 static void send_markers(struct sm *sm, struct sm_output *out)

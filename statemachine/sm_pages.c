@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Page lists, and the map of who holds which page. Pages that are written into have one holder; pages
- * that are only read (a prefill engine's prefix cache) may be read for several rooms at once, but never
- * while somebody writes into them.
+ * Page lists, and the map of who holds which page. Pages that are written into have one holder;
+ * pages that are only read (a prefill engine's prefix cache) may be read for several rooms at once,
+ * but never while somebody writes into them.
  */
 #include "sm_state.h"
 
@@ -81,7 +81,8 @@ void sm_list_clear(struct sm *sm, struct sm_page_list *list)
     sm_zero(list, sizeof *list);
 }
 
-bool sm_list_equals(const struct sm *sm, const struct sm_page_list *list, const struct sm_runs *runs)
+bool sm_list_equals(const struct sm *sm, const struct sm_page_list *list,
+                    const struct sm_runs *runs)
 {
     /* Page by page as runs: both are cut differently when neighbours were merged. */
     uint32_t block = list->runs == 0 ? SM_NONE : list->head;
@@ -132,7 +133,8 @@ uint32_t sm_list_read(const struct sm *sm, struct sm_page_cursor *cursor, uint32
         SM_ASSERT(cursor->block != SM_NONE);
         const struct sm_block *block = sm_block_at(sm, cursor->block);
         if (cursor->index == block->count) {
-            /* Stood at the end of what the list had; it has grown since, or goes on in a new block. */
+            /* Stood at the end of what the list had; it has grown since, or goes on in a new block.
+             */
             SM_ASSERT(block->next != SM_NONE);
             cursor->block = block->next;
             cursor->index = 0;

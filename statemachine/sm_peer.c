@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Peers: connections that come and go, each with a number that counts up. Memory that a peer could
- * touch on one connection is out of its reach when that connection, or a later one, has been fenced.
+ * touch on one connection is out of its reach when that connection, or a later one, has been
+ * fenced.
  */
 #include "sm_state.h"
 
@@ -78,7 +79,8 @@ bool sm_peer_lost(const struct sm *sm, uint32_t index, uint32_t link, uint64_t *
     return true;
 }
 
-/* ---- fencing --------------------------------------------------------------------------------------- */
+/* ---- fencing
+ * --------------------------------------------------------------------------------------- */
 
 /* Writes on fenced connections will not be reported any more: their records end here. */
 static void drop_writes(struct sm *sm, uint32_t index)
@@ -123,7 +125,8 @@ void sm_peer_fence(struct sm *sm, struct sm_output *out, uint32_t index, uint32_
     effect->link = link;
 }
 
-/* ---- inputs ----------------------------------------------------------------------------------------- */
+/* ---- inputs
+ * ----------------------------------------------------------------------------------------- */
 
 static void owe_marker(struct sm *sm, struct sm_peer *peer)
 {
@@ -138,7 +141,8 @@ static void on_up(struct sm *sm, const struct sm_input *input, struct sm_output 
     const struct sm_in_peer_up *up = &input->u.peer_up;
     const uint32_t index = sm_peer_add(sm, up->name);
     if (index == SM_NONE || up->node_id == 0 || up->ranks == 0 || up->ranks > SM_RANKS_MAX) {
-        sm_ignore(sm, out, input, index == SM_NONE ? SM_IGNORED_UNKNOWN_PEER : SM_IGNORED_MALFORMED);
+        sm_ignore(sm, out, input,
+                  index == SM_NONE ? SM_IGNORED_UNKNOWN_PEER : SM_IGNORED_MALFORMED);
         return;
     }
     struct sm_peer *peer = sm_peer_at(sm, index);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The prefill half: who must be written to, what is written, when it is complete, and the verdict's way
- * to every destination.
+ * The prefill half: who must be written to, what is written, when it is complete, and the verdict's
+ * way to every destination.
  */
 #include "sm_state.h"
 
-/* ---- ready ------------------------------------------------------------------------------------- */
+/* ---- ready -------------------------------------------------------------------------------------
+ */
 
 static uint32_t destinations_of(const struct sm *sm, const struct sm_half *half, uint32_t rank)
 {
@@ -73,7 +74,8 @@ static bool geometry_fits(struct sm *sm, struct sm_output *out, struct sm_half *
     return true;
 }
 
-/* ---- writes ------------------------------------------------------------------------------------ */
+/* ---- writes ------------------------------------------------------------------------------------
+ */
 
 static bool connected(const struct sm *sm, const struct sm_half *half,
                       const struct sm_destination *destination)
@@ -164,8 +166,8 @@ static void post_write(struct sm *sm, struct sm_output *out, const struct post *
     effect->u.write.life = post->half->lives[destination->life].life;
     if (post->last && destination->aux_slot != SM_AUX_NONE) {
         effect->u.write.aux_from = post->rank->aux_slot;
-        effect->u.write.aux_to = post->rank->aux_slot == SM_AUX_NONE ? SM_AUX_NONE
-                                                                     : destination->aux_slot;
+        effect->u.write.aux_to =
+            post->rank->aux_slot == SM_AUX_NONE ? SM_AUX_NONE : destination->aux_slot;
     }
     struct sm_page_cursor cursor = sm_list_start(&destination->pages);
     (void)sm_list_read(sm, &cursor, post->rank->posted_pages, NULL, 0);
@@ -308,7 +310,8 @@ void sm_prefill_live(struct sm *sm, struct sm_output *out, struct sm_half *half,
     }
 }
 
-/* ---- the verdict's way -------------------------------------------------------------------------- */
+/* ---- the verdict's way --------------------------------------------------------------------------
+ */
 
 static struct sm_effect *order_message(struct sm *sm, struct sm_output *out,
                                        const struct sm_half *half,
@@ -331,8 +334,7 @@ static void send_notice(struct sm *sm, struct sm_output *out, struct sm_half *ha
     struct sm_effect *effect = order_message(sm, out, half, destination, SM_FX_SEND_STATUS);
     effect->u.message.outcome = half->outcome;
     effect->u.message.cause = sm_cause_view(sm, &half->cause);
-    effect->u.message.drained =
-        destination->in_flight == 0 || !sm_protected(sm, SM_PROTECT_DRAIN);
+    effect->u.message.drained = destination->in_flight == 0 || !sm_protected(sm, SM_PROTECT_DRAIN);
     sm->counters.notices_sent++;
     if (destination->notice_tries > 0) {
         sm->counters.notices_repeated++;

@@ -32,7 +32,8 @@ void sm_want_wake(uint64_t *wake_ns, uint64_t at_ns)
     }
 }
 
-/* ---- reasons to end a live half that have nothing to do with its side ----------------------------- */
+/* ---- reasons to end a live half that have nothing to do with its side
+ * ----------------------------- */
 
 static bool anything_sent(const struct sm *sm, const struct sm_half *half)
 {
@@ -112,9 +113,11 @@ static void settle_live(struct sm *sm, struct sm_output *out, struct sm_half *ha
     }
 }
 
-/* ---- what a terminal half owes to its own engine --------------------------------------------------- */
+/* ---- what a terminal half owes to its own engine
+ * --------------------------------------------------- */
 
-static bool rank_drained(const struct sm *sm, const struct sm_half *half, const struct sm_rank *rank)
+static bool rank_drained(const struct sm *sm, const struct sm_half *half,
+                         const struct sm_rank *rank)
 {
     if (!sm_protected(sm, SM_PROTECT_DRAIN)) {
         return true;
@@ -130,8 +133,8 @@ static void order_pages_free(struct sm *sm, struct sm_output *out, const struct 
     effect->rank = rank->rank;
     struct sm_page_cursor cursor = sm_list_start(&rank->pages);
     struct sm_run *runs = out->runs + out->runs_used;
-    const uint32_t count = sm_list_read(sm, &cursor, rank->pages.pages, runs,
-                                        SM_OUTPUT_RUNS_MAX - out->runs_used);
+    const uint32_t count =
+        sm_list_read(sm, &cursor, rank->pages.pages, runs, SM_OUTPUT_RUNS_MAX - out->runs_used);
     SM_ASSERT(count != SM_NONE);
     effect->u.pages.at = runs;
     effect->u.pages.count = count;
@@ -155,7 +158,8 @@ static void free_rank(struct sm *sm, struct sm_output *out, struct sm_half *half
     }
 }
 
-/* Nobody could show in time that the pages are out of reach: they are kept from everybody for good. */
+/* Nobody could show in time that the pages are out of reach: they are kept from everybody for good.
+ */
 static void quarantine_rank(struct sm *sm, struct sm_output *out, struct sm_half *half,
                             struct sm_rank *rank)
 {
@@ -216,8 +220,8 @@ static void tell_rank(struct sm *sm, struct sm_output *out, struct sm_half *half
     struct sm_effect *effect = sm_order(sm, out, SM_FX_TELL, half);
     effect->rank = rank->rank;
     effect->u.tell.outcome = half->outcome;
-    effect->u.tell.cause = sm_cause_view(
-        sm, has_own_cause(sm, half, rank) ? &rank->own_cause : &half->cause);
+    effect->u.tell.cause =
+        sm_cause_view(sm, has_own_cause(sm, half, rank) ? &rank->own_cause : &half->cause);
     effect->u.tell.pages_free = rank->freed != 0;
 }
 

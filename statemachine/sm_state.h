@@ -84,10 +84,10 @@ struct sm_peer {
     uint32_t fenced_link; /* connections up to this one cannot touch memory any more */
     uint32_t fence_asked; /* greatest link that a fence was ordered for */
     uint32_t ranks;
-    uint32_t rooms;       /* halves that name it */
+    uint32_t rooms; /* halves that name it */
     uint8_t state;
-    uint8_t recovered;    /* it said that all its verdicts have been repeated */
-    uint8_t marker_owed;  /* we owe it the same */
+    uint8_t recovered;   /* it said that all its verdicts have been repeated */
+    uint8_t marker_owed; /* we owe it the same */
     uint8_t name_size;
     char name[SM_NAME_BYTES_MAX + 1];
 };
@@ -103,7 +103,7 @@ struct sm_engine {
 
 /* One engine rank's part in a half. */
 struct sm_rank {
-    uint64_t request; /* of the open: a repeated open is known by it */
+    uint64_t request;          /* of the open: a repeated open is known by it */
     uint64_t sources_required; /* decode: prefill ranks that must write */
     uint64_t sources_done;     /* decode: those that said so */
     uint64_t prepare_next_ns;
@@ -113,26 +113,26 @@ struct sm_rank {
     struct sm_kept_cause own_cause;  /* only with `gather` switched off */
     uint32_t next;
     uint32_t rank;
-    uint32_t peer;         /* decode: where its pages are announced */
+    uint32_t peer;          /* decode: where its pages are announced */
     uint32_t prepared_link; /* decode: connection on which prefill confirmed; 0 not yet */
-    uint32_t reach_link;    /* decode: newest connection on which the pages were announced; 0 never */
+    uint32_t reach_link; /* decode: newest connection on which the pages were announced; 0 never */
     uint32_t reach_link_old; /* decode: the one before */
     uint32_t prefix_pages;
     uint32_t aux_slot;
     uint32_t destinations; /* prefill: required for this rank; 0 not known yet */
     uint32_t posted_pages; /* prefill */
     uint32_t in_flight;    /* prefill: writes that read its pages */
-    uint32_t abort_link; /* decode: connection on which the abort was last sent; 0 never */
-    uint32_t engine_life; /* of the engine process that opened it */
+    uint32_t abort_link;   /* decode: connection on which the abort was last sent; 0 never */
+    uint32_t engine_life;  /* of the engine process that opened it */
     uint16_t prepare_tries;
     uint16_t abort_tries;
     uint8_t opened;
-    uint8_t last_sent;     /* prefill */
-    uint8_t last_posted;   /* prefill */
-    uint8_t drained_said;  /* decode: prefill said that nothing is in flight */
+    uint8_t last_sent;      /* prefill */
+    uint8_t last_posted;    /* prefill */
+    uint8_t drained_said;   /* decode: prefill said that nothing is in flight */
     uint8_t abort_answered; /* decode */
-    uint8_t freed;         /* its pages are its engine's again */
-    uint8_t own_outcome;   /* only with `gather` switched off */
+    uint8_t freed;          /* its pages are its engine's again */
+    uint8_t own_outcome;    /* only with `gather` switched off */
 };
 
 /* A decode rank that published pages for a prefill half. */
@@ -148,7 +148,7 @@ struct sm_destination {
     uint32_t decode_ranks;
     uint32_t prefix_pages;
     uint32_t aux_slot;
-    uint32_t link;  /* connection on which it was prepared */
+    uint32_t link;        /* connection on which it was prepared */
     uint32_t notice_link; /* connection on which its verdict was last sent; 0 never */
     uint32_t in_flight;
     uint16_t notice_tries;
@@ -172,14 +172,14 @@ struct sm_half {
     uint64_t fence_asked_ns; /* drain overdue: fence ordered at; 0 not yet */
     uint64_t wake_ns;
     uint64_t writes_epoch;
-    uint64_t opened;    /* masks over engine ranks */
+    uint64_t opened; /* masks over engine ranks */
     uint64_t admitted;
     uint64_t released;
-    uint64_t told;      /* since its engine attached */
+    uint64_t told; /* since its engine attached */
     uint64_t told_ever;
     uint64_t delivered;
-    uint64_t required_known; /* prefill ranks whose required count is known */
-    uint8_t required[SM_RANKS_MAX]; /* prefill: destinations that each rank needs */
+    uint64_t required_known;                  /* prefill ranks whose required count is known */
+    uint8_t required[SM_RANKS_MAX];           /* prefill: destinations that each rank needs */
     struct sm_bound_life lives[SM_LIVES_MAX]; /* prefill */
     struct sm_kept_cause cause;
     uint32_t hash_next;
@@ -193,8 +193,8 @@ struct sm_half {
     uint8_t phase;
     uint8_t outcome;
     uint8_t owner_engine;
-    uint8_t by_journal;    /* the verdict is the journal's own 503 */
-    uint8_t late;          /* joined after its end: only tells */
+    uint8_t by_journal; /* the verdict is the journal's own 503 */
+    uint8_t late;       /* joined after its end: only tells */
     uint8_t used;
 };
 
@@ -223,8 +223,8 @@ struct sm_tombstone {
 struct sm_pool {
     uint32_t offset; /* in units of 16 bytes */
     uint32_t size;
-    uint32_t used;   /* records ever taken */
-    uint32_t free;   /* first of the free list, linked through the record's first uint32 */
+    uint32_t used; /* records ever taken */
+    uint32_t free; /* first of the free list, linked through the record's first uint32 */
     uint32_t live;
 };
 
@@ -275,7 +275,8 @@ struct sm {
     uint32_t aux_at;
 };
 
-/* ---- sm_memory.c ------------------------------------------------------------------------------ */
+/* ---- sm_memory.c ------------------------------------------------------------------------------
+ */
 
 void *sm_at(const struct sm *sm, uint32_t offset16);
 struct sm_half *sm_half_at(const struct sm *sm, uint32_t index);
@@ -306,7 +307,8 @@ void sm_copy(void *to, const void *from, size_t size);
 void sm_zero(void *at, size_t size);
 bool sm_same(const void *a, const void *b, size_t size);
 
-/* ---- sm_index.c ------------------------------------------------------------------------------- */
+/* ---- sm_index.c -------------------------------------------------------------------------------
+ */
 
 uint64_t sm_mix(uint64_t a, uint64_t b);
 uint32_t sm_half_newest(const struct sm *sm, uint64_t room, uint32_t side);
@@ -330,7 +332,8 @@ void sm_tombstone_drop_oldest(struct sm *sm);
 void sm_timer_set(struct sm *sm, uint32_t half, uint64_t wake_ns); /* SM_NEVER removes */
 uint32_t sm_timer_due(const struct sm *sm); /* half whose time has come; SM_NONE */
 
-/* ---- sm_pages.c -------------------------------------------------------------------------------- */
+/* ---- sm_pages.c --------------------------------------------------------------------------------
+ */
 
 uint32_t sm_pages_quota(const struct sm *sm);
 uint32_t sm_aux_quota(const struct sm *sm);
@@ -339,14 +342,17 @@ uint32_t *sm_aux_entry(const struct sm *sm, uint32_t rank, uint32_t slot);
 /* Appends; false when the run table is full (what was appended stays). */
 bool sm_list_append(struct sm *sm, struct sm_page_list *list, const struct sm_runs *runs);
 void sm_list_clear(struct sm *sm, struct sm_page_list *list);
-bool sm_list_equals(const struct sm *sm, const struct sm_page_list *list, const struct sm_runs *runs);
+bool sm_list_equals(const struct sm *sm, const struct sm_page_list *list,
+                    const struct sm_runs *runs);
 struct sm_page_cursor sm_list_start(const struct sm_page_list *list);
-/* Copies the next `pages` pages as runs; returns the number of runs, or SM_NONE if more than `max`. */
+/* Copies the next `pages` pages as runs; returns the number of runs, or SM_NONE if more than `max`.
+ */
 uint32_t sm_list_read(const struct sm *sm, struct sm_page_cursor *cursor, uint32_t pages,
                       struct sm_run *out_runs, uint32_t max);
 /* Whether every run is inside a pool of `pages`, none overlaps itself; total in *out_pages. */
 bool sm_runs_valid(const struct sm_runs *runs, uint32_t pages, uint32_t *out_pages);
-/* First page of the runs that may not be taken; SM_NONE when all may. exclusive: for writing into. */
+/* First page of the runs that may not be taken; SM_NONE when all may. exclusive: for writing into.
+ */
 uint32_t sm_pages_blocked(const struct sm *sm, uint32_t rank, const struct sm_runs *runs,
                           bool exclusive);
 /* Takes pages for writing into; false, and nothing taken, when one is held (or stands twice). */
@@ -360,7 +366,8 @@ void sm_pages_rebuild(struct sm *sm);
 void sm_pages_drop(struct sm *sm, uint32_t rank, const struct sm_page_list *list, bool exclusive);
 void sm_pages_quarantine(struct sm *sm, uint32_t rank, const struct sm_page_list *list);
 
-/* ---- sm_text.c ---------------------------------------------------------------------------------- */
+/* ---- sm_text.c ----------------------------------------------------------------------------------
+ */
 
 struct sm_writer {
     char *bytes;
@@ -386,7 +393,8 @@ void sm_cause_drop(struct sm *sm, struct sm_kept_cause *kept);
 void sm_cause_copy(struct sm *sm, struct sm_kept_cause *to, const struct sm_kept_cause *from);
 struct sm_cause sm_cause_view(const struct sm *sm, const struct sm_kept_cause *kept);
 
-/* ---- sm_emit.c ---------------------------------------------------------------------------------- */
+/* ---- sm_emit.c ----------------------------------------------------------------------------------
+ */
 
 struct sm_transition *sm_emit(struct sm *sm, struct sm_output *out, uint32_t kind,
                               const struct sm_half *half);
@@ -402,7 +410,8 @@ struct sm_text sm_output_text(struct sm_output *out, struct sm_text text);
 /* Room for one more half's worth of output. */
 bool sm_output_has_room(const struct sm_output *out);
 
-/* ---- sm_half.c: one half ------------------------------------------------------------------------ */
+/* ---- sm_half.c: one half ------------------------------------------------------------------------
+ */
 
 struct sm_rank *sm_half_rank(const struct sm *sm, const struct sm_half *half, uint32_t rank);
 struct sm_rank *sm_half_rank_add(struct sm *sm, struct sm_half *half, uint32_t rank);
@@ -431,7 +440,8 @@ void sm_half_clear(struct sm *sm, struct sm_output *out, struct sm_half *half);
 void sm_half_refresh(struct sm *sm, struct sm_half *half);
 bool sm_protected(const struct sm *sm, uint32_t protection);
 
-/* ---- sm_settle.c: everything that is due for a half, from its state alone ----------------------- */
+/* ---- sm_settle.c: everything that is due for a half, from its state alone -----------------------
+ */
 
 void sm_settle(struct sm *sm, struct sm_output *out, uint32_t half);
 void sm_settle_work(struct sm *sm, struct sm_output *out);
@@ -452,7 +462,8 @@ bool sm_decode_rank_drained(const struct sm *sm, const struct sm_half *half,
 void sm_destination_in_flight_reset(struct sm *sm, struct sm_half *half,
                                     struct sm_destination *destination);
 
-/* ---- sm_peer.c ---------------------------------------------------------------------------------- */
+/* ---- sm_peer.c ----------------------------------------------------------------------------------
+ */
 
 uint32_t sm_peer_find(const struct sm *sm, struct sm_text name);
 uint32_t sm_peer_add(struct sm *sm, struct sm_text name);
@@ -462,16 +473,17 @@ bool sm_peer_bound_reached(const struct sm *sm, uint32_t peer);
 /* Whether the connection `link` of the peer is over and what it had is lost for a live half now. */
 bool sm_peer_lost(const struct sm *sm, uint32_t peer, uint32_t link, uint64_t *wake);
 
-/* ---- handlers, called from the table in sm_table.c ---------------------------------------------- */
+/* ---- handlers, called from the table in sm_table.c ----------------------------------------------
+ */
 
 struct sm_call {
     struct sm *sm;
     struct sm_output *out;
     const struct sm_input *input;
     uint32_t side;
-    uint32_t half;       /* newest half of (room, side), SM_NONE */
-    uint64_t tombstone;  /* newest tombstone position + 1, 0 */
-    uint32_t phase;      /* row of the table */
+    uint32_t half;      /* newest half of (room, side), SM_NONE */
+    uint64_t tombstone; /* newest tombstone position + 1, 0 */
+    uint32_t phase;     /* row of the table */
 };
 
 void sm_on_node(struct sm *sm, const struct sm_input *input, struct sm_output *out);

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The transition table: side x phase x input -> what is done. sm_step dispatches room inputs by it, the
- * documents are made from it, and a test checks that no cell is missing.
+ * The transition table: side x phase x input -> what is done. sm_step dispatches room inputs by it,
+ * the documents are made from it, and a test checks that no cell is missing.
  */
 #include "sm_state.h"
 
 /* X(NAME, "what the documents call it") */
-#define ACTION_LIST(X)                                                                             \
-    X(NONE, "")                                                                                    \
-    X(OPEN, "open")                                                                                \
-    X(ADMIT, "admit")                                                                              \
-    X(REJECT, "reject")                                                                            \
-    X(SEND, "send")                                                                                \
-    X(ABORT, "abort")                                                                              \
-    X(RELEASE, "release")                                                                          \
-    X(DELIVERED, "delivered")                                                                      \
-    X(PREPARE, "prepare")                                                                          \
-    X(PREPARED, "prepared")                                                                        \
-    X(STATUS, "status")                                                                            \
-    X(ACK, "ack")                                                                                  \
-    X(PEER_ABORT, "peer_abort")                                                                    \
-    X(DRAINED, "drained")                                                                          \
-    X(WRITE_DONE, "write_done")                                                                    \
-    X(ADMITTED_ALREADY, "accept: a decode rank's open is its admit")                               \
-    X(REFUSE_NOT_OPEN, "refuse: not_open")                                                         \
-    X(REFUSE_ROOM_OVER, "refuse: room_over")                                                       \
-    X(REFUSE_SIDE, "refuse: bad_request")                                                          \
-    X(IGNORE_ROOM, "ignore: unknown_room")                                                         \
-    X(IGNORE_TOMBSTONE, "ignore: tombstone")                                                       \
+#define ACTION_LIST(X)                                               \
+    X(NONE, "")                                                      \
+    X(OPEN, "open")                                                  \
+    X(ADMIT, "admit")                                                \
+    X(REJECT, "reject")                                              \
+    X(SEND, "send")                                                  \
+    X(ABORT, "abort")                                                \
+    X(RELEASE, "release")                                            \
+    X(DELIVERED, "delivered")                                        \
+    X(PREPARE, "prepare")                                            \
+    X(PREPARED, "prepared")                                          \
+    X(STATUS, "status")                                              \
+    X(ACK, "ack")                                                    \
+    X(PEER_ABORT, "peer_abort")                                      \
+    X(DRAINED, "drained")                                            \
+    X(WRITE_DONE, "write_done")                                      \
+    X(ADMITTED_ALREADY, "accept: a decode rank's open is its admit") \
+    X(REFUSE_NOT_OPEN, "refuse: not_open")                           \
+    X(REFUSE_ROOM_OVER, "refuse: room_over")                         \
+    X(REFUSE_SIDE, "refuse: bad_request")                            \
+    X(IGNORE_ROOM, "ignore: unknown_room")                           \
+    X(IGNORE_TOMBSTONE, "ignore: tombstone")                         \
     X(IGNORE_SIDE, "ignore: wrong_side")
 
 enum action {
@@ -38,13 +38,13 @@ enum action {
 };
 
 /* Shorthands for rows: absent, the three live phases, the four terminal ones, cleared. */
-#define ROW(absent, live, over, cleared)                                                           \
-    {                                                                                              \
-        [SM_PHASE_ABSENT] = DO_##absent, [SM_PHASE_ALLOCATED] = DO_##live,                         \
-        [SM_PHASE_READY] = DO_##live, [SM_PHASE_TRANSFERRING] = DO_##live,                         \
-        [SM_PHASE_SUCCEEDED] = DO_##over, [SM_PHASE_FAILED] = DO_##over,                           \
-        [SM_PHASE_PRE_QUEUE_TERMINAL] = DO_##over, [SM_PHASE_NOTIFIED] = DO_##over,                \
-        [SM_PHASE_CLEARED] = DO_##cleared                                                          \
+#define ROW(absent, live, over, cleared)                                            \
+    {                                                                               \
+        [SM_PHASE_ABSENT] = DO_##absent, [SM_PHASE_ALLOCATED] = DO_##live,          \
+        [SM_PHASE_READY] = DO_##live, [SM_PHASE_TRANSFERRING] = DO_##live,          \
+        [SM_PHASE_SUCCEEDED] = DO_##over, [SM_PHASE_FAILED] = DO_##over,            \
+        [SM_PHASE_PRE_QUEUE_TERMINAL] = DO_##over, [SM_PHASE_NOTIFIED] = DO_##over, \
+        [SM_PHASE_CLEARED] = DO_##cleared                                           \
     }
 #define EVERY(action) ROW(action, action, action, action)
 
@@ -100,7 +100,8 @@ const char *sm_table_handler(uint32_t side, uint32_t phase, uint32_t input_kind)
     return names[table[side][input_kind][phase]];
 }
 
-/* ---- finding the half that an input is about ------------------------------------------------------------ */
+/* ---- finding the half that an input is about
+ * ------------------------------------------------------------ */
 
 static uint32_t side_of(const struct sm_input *input)
 {
@@ -173,12 +174,13 @@ static void locate(struct sm_call *call)
         call->half = sm_half_newest(sm, input->room, call->side);
         break;
     }
-    call->phase = call->half != SM_NONE   ? sm_half_at(sm, call->half)->phase
+    call->phase = call->half != SM_NONE  ? sm_half_at(sm, call->half)->phase
                   : call->tombstone != 0 ? SM_PHASE_CLEARED
                                          : SM_PHASE_ABSENT;
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------------------- */
+/* ---- dispatch
+ * --------------------------------------------------------------------------------------------- */
 
 static void run_engine_action(const struct sm_call *call, enum action action)
 {
@@ -251,8 +253,7 @@ static void run(const struct sm_call *call, enum action action)
                   sm_text_of("the rank has not opened the room"));
         break;
     case DO_REFUSE_ROOM_OVER:
-        sm_refuse(sm, call->out, call->input, SM_REFUSAL_ROOM_OVER,
-                  sm_text_of("the room is over"));
+        sm_refuse(sm, call->out, call->input, SM_REFUSAL_ROOM_OVER, sm_text_of("the room is over"));
         break;
     case DO_REFUSE_SIDE:
         sm_refuse(sm, call->out, call->input, SM_REFUSAL_BAD_REQUEST,

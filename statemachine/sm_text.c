@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts: a bounded writer, UTF-8 that is cut at a character, and reasons kept once however often used. */
+/* Texts: a bounded writer, UTF-8 that is cut at a character, and reasons kept once however often
+ * used. */
 #include "sm_state.h"
 
 static void put_bytes(struct sm_writer *writer, const char *bytes, size_t size)
@@ -84,7 +85,8 @@ struct sm_text sm_text_cut(struct sm_text text)
     return text;
 }
 
-/* ---- reasons ----------------------------------------------------------------------------------- */
+/* ---- reasons -----------------------------------------------------------------------------------
+ */
 
 static uint64_t text_hash(struct sm_text text)
 {

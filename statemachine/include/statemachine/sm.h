@@ -10,9 +10,9 @@
  *
  *     sm_step(machine, input) -> transitions, effects
  *
- * Inputs are facts with the node's time. Transitions are what the journal keeps. Effects are orders,
- * to be carried out once the entry that holds the step is as durable as configured. Time is the
- * input's; "wake me at" is sm_deadline, to be answered with a tick.
+ * Inputs are facts with the node's time. Transitions are what the journal keeps. Effects are
+ * orders, to be carried out once the entry that holds the step is as durable as configured. Time is
+ * the input's; "wake me at" is sm_deadline, to be answered with a tick.
  *
  *              open          prepares of all       first chunk             all written
  *     (absent) ----> allocated ----------> ready ----------> transferring ----------> succeeded --+
@@ -28,10 +28,11 @@
  * Threads: one owner; nothing here is safe to share.
  *
  * Limits: struct sm_bounds, fixed at sm_init; over a bound a request is refused (429 or 503) and
- * counted. One step's output is bounded by sm_output.h; what does not fit is done by the next ticks.
+ * counted. One step's output is bounded by sm_output.h; what does not fit is done by the next
+ * ticks.
  *
- * Failure: none. Bad input is an outcome in the output; a broken precondition is a bug and stops the
- * process (sm_assert.h).
+ * Failure: none. Bad input is an outcome in the output; a broken precondition is a bug and stops
+ * the process (sm_assert.h).
  */
 #ifndef STATEMACHINE_SM_H
 #define STATEMACHINE_SM_H
@@ -53,14 +54,16 @@ struct sm;
 size_t sm_memory_bytes(const struct sm_bounds *bounds);
 
 /*
- * Makes an empty machine in `memory` (sm_memory_bytes, 16-aligned, zeroed by the caller: fresh pages
- * of mmap do, and are not touched here beyond what is used). Returns the machine: the same address.
+ * Makes an empty machine in `memory` (sm_memory_bytes, 16-aligned, zeroed by the caller: fresh
+ * pages of mmap do, and are not touched here beyond what is used). Returns the machine: the same
+ * address.
  */
 struct sm *sm_init(void *memory, const struct sm_bounds *bounds);
 
 /*
- * Takes one input. Total: each input in each state has a defined result; the least is one transition
- * `ignored` with a reason. The first input must be node_started. Asserts that time does not go back.
+ * Takes one input. Total: each input in each state has a defined result; the least is one
+ * transition `ignored` with a reason. The first input must be node_started. Asserts that time does
+ * not go back.
  */
 void sm_step(struct sm *sm, const struct sm_input *input, struct sm_output *out_output);
 
@@ -73,10 +76,10 @@ uint64_t sm_deadline(const struct sm *sm);
 struct sm_half_view {
     uint64_t room;
     uint64_t generation;
-    uint64_t deadline_ns;  /* absolute; 0 when the half is terminal */
-    uint64_t opened_ns;    /* time of the input that created it */
+    uint64_t deadline_ns; /* absolute; 0 when the half is terminal */
+    uint64_t opened_ns;   /* time of the input that created it */
     uint32_t side;
-    uint32_t phase;        /* enum sm_phase; SM_PHASE_CLEARED for a tombstone */
+    uint32_t phase; /* enum sm_phase; SM_PHASE_CLEARED for a tombstone */
     uint32_t outcome;
     bool owned_by_engine;
     bool remembered;       /* a tombstone: gone, but known */
@@ -92,7 +95,8 @@ bool sm_half_find(const struct sm *sm, uint64_t room, uint32_t side, struct sm_h
 /* Walks all halves that are not cleared: start with *cursor 0; false at the end. */
 bool sm_half_next(const struct sm *sm, uint32_t *cursor, struct sm_half_view *out_view);
 
-/* Whether any page of [first, first+count) of the rank's pool is held (live, draining, quarantined). */
+/* Whether any page of [first, first+count) of the rank's pool is held (live, draining,
+ * quarantined). */
 bool sm_pages_held(const struct sm *sm, uint32_t rank, uint32_t first, uint32_t count);
 
 /* The peer's name; empty for an index that names none. Borrowed from the machine. */
@@ -133,8 +137,8 @@ void sm_gauges(const struct sm *sm, struct sm_gauges *out_gauges);
 /* Nothing live, in flight, held or owed; only tombstones may age. */
 bool sm_quiescent(const struct sm *sm);
 
-uint64_t sm_now(const struct sm *sm);        /* time of the last input */
-uint64_t sm_node_id(const struct sm *sm);    /* 0 before node_started */
+uint64_t sm_now(const struct sm *sm);     /* time of the last input */
+uint64_t sm_node_id(const struct sm *sm); /* 0 before node_started */
 uint64_t sm_epoch(const struct sm *sm);
 uint32_t sm_link_last(const struct sm *sm); /* greatest link that any peer_up has named */
 uint32_t sm_peer_count(const struct sm *sm);
@@ -144,19 +148,19 @@ bool sm_journal_failed(const struct sm *sm);
 /* ---- proof ----------------------------------------------------------------------------------- */
 
 /* The invariants of design.md section 3, in its order and by its names. */
-#define SM_INVARIANT_LIST(X)                                                                       \
-    X(ONE_VERDICT, 1, "one_verdict")                                                               \
-    X(TOLD_ONCE, 2, "told_once")                                                                   \
-    X(SAME_CAUSE, 3, "same_cause")                                                                 \
-    X(SUCCESS_IS_COMPLETE, 4, "success_is_complete")                                               \
-    X(DRAINED_BEFORE_FREE, 5, "drained_before_free")                                               \
-    X(ONE_OWNER_OF_A_PAGE, 6, "one_owner_of_a_page")                                               \
-    X(OWNER_CLEARS, 7, "owner_clears")                                                             \
-    X(NO_RESURRECTION, 8, "no_resurrection")                                                       \
-    X(NO_LOST_VERDICT, 9, "no_lost_verdict")                                                       \
-    X(DEADLINE, 10, "deadline")                                                                    \
-    X(BOUNDED, 11, "bounded")                                                                      \
-    X(JOURNAL_FIRST, 12, "journal_first")                                                          \
+#define SM_INVARIANT_LIST(X)                         \
+    X(ONE_VERDICT, 1, "one_verdict")                 \
+    X(TOLD_ONCE, 2, "told_once")                     \
+    X(SAME_CAUSE, 3, "same_cause")                   \
+    X(SUCCESS_IS_COMPLETE, 4, "success_is_complete") \
+    X(DRAINED_BEFORE_FREE, 5, "drained_before_free") \
+    X(ONE_OWNER_OF_A_PAGE, 6, "one_owner_of_a_page") \
+    X(OWNER_CLEARS, 7, "owner_clears")               \
+    X(NO_RESURRECTION, 8, "no_resurrection")         \
+    X(NO_LOST_VERDICT, 9, "no_lost_verdict")         \
+    X(DEADLINE, 10, "deadline")                      \
+    X(BOUNDED, 11, "bounded")                        \
+    X(JOURNAL_FIRST, 12, "journal_first")            \
     X(MONOTONE_TIME, 13, "monotone_time")
 
 enum sm_invariant {
@@ -176,8 +180,8 @@ struct sm_violation {
 };
 
 /*
- * Checks every half and every table: O(size). True when all invariants hold; else the first that fell.
- * Invariant 12 is the gate's (journal.h) and cannot be seen from here.
+ * Checks every half and every table: O(size). True when all invariants hold; else the first that
+ * fell. Invariant 12 is the gate's (journal.h) and cannot be seen from here.
  */
 bool sm_check(const struct sm *sm, struct sm_violation *out_violation);
 
@@ -197,21 +201,23 @@ uint64_t sm_digest(const struct sm *sm);
 uint64_t sm_half_digest(const struct sm *sm, uint64_t room, uint32_t side);
 
 /*
- * One line of text without a line end, stable field order, zero-terminated, cut at `size`. Returns the
- * length that it would have had.
+ * One line of text without a line end, stable field order, zero-terminated, cut at `size`. Returns
+ * the length that it would have had.
  */
 size_t sm_describe_input(const struct sm_input *input, char *buffer, size_t size);
 size_t sm_describe_transition(const struct sm_transition *transition, char *buffer, size_t size);
 size_t sm_describe_effect(const struct sm *sm, const struct sm_effect *effect, char *buffer,
                           size_t size);
 /* Several lines: everything known about the newest life of (room, side). */
-size_t sm_describe_half(const struct sm *sm, uint64_t room, uint32_t side, char *buffer, size_t size);
+size_t sm_describe_half(const struct sm *sm, uint64_t room, uint32_t side, char *buffer,
+                        size_t size);
 
-/* ---- the transition table as data -------------------------------------------------------------- */
+/* ---- the transition table as data --------------------------------------------------------------
+ */
 
 /*
- * The name of what the machine does with a room input in a phase, from the table that sm_step itself
- * dispatches by; never NULL for scope-R inputs. The state diagram of docs/ is made from it.
+ * The name of what the machine does with a room input in a phase, from the table that sm_step
+ * itself dispatches by; never NULL for scope-R inputs. The state diagram of docs/ is made from it.
  */
 const char *sm_table_handler(uint32_t side, uint32_t phase, uint32_t input_kind);
 

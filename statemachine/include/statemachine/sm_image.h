@@ -4,9 +4,10 @@
  *
  * Layer: freestanding.
  *
- * sm_pack_next yields items in an order that sm_restore_item accepts. A machine restored from all items
- * has the same sm_digest and behaves the same. Runs and texts in an item are borrowed until the next
- * call. Restoring is total: an item that makes no sense is refused (false) and the machine is unusable.
+ * sm_pack_next yields items in an order that sm_restore_item accepts. A machine restored from all
+ * items has the same sm_digest and behaves the same. Runs and texts in an item are borrowed until
+ * the next call. Restoring is total: an item that makes no sense is refused (false) and the machine
+ * is unusable.
  */
 #ifndef STATEMACHINE_SM_IMAGE_H
 #define STATEMACHINE_SM_IMAGE_H
@@ -22,12 +23,13 @@ enum sm_item_kind {
     SM_ITEM_RANK = 5,        /* of the half before it */
     SM_ITEM_DESTINATION = 6, /* of the half before it */
     SM_ITEM_WRITE = 7,
-    SM_ITEM_TOMBSTONE = 8,   /* oldest first */
+    SM_ITEM_TOMBSTONE = 8, /* oldest first */
     SM_ITEM_QUARANTINE = 9,
     SM_ITEM_COUNT
 };
 
-/* Generic: numbers by position, meanings private to sm_image.c and stable per SM_MACHINE_VERSION. */
+/* Generic: numbers by position, meanings private to sm_image.c and stable per SM_MACHINE_VERSION.
+ */
 #define SM_ITEM_NUMBERS_MAX 96u
 #define SM_ITEM_TEXTS_MAX 2u
 #define SM_ITEM_RUNS_MAX 2u
@@ -49,13 +51,14 @@ struct sm_pack {
 };
 
 /*
- * Start with a zeroed cursor. `scratch` holds one item's runs: as many as one rank or destination can
- * have (policy pages_per_room_max is always enough). False at the end.
+ * Start with a zeroed cursor. `scratch` holds one item's runs: as many as one rank or destination
+ * can have (policy pages_per_room_max is always enough). False at the end.
  */
 bool sm_pack_next(const struct sm *sm, struct sm_pack *cursor, struct sm_item *out_item,
                   struct sm_run *scratch, uint32_t scratch_count);
 
-/* Into a machine fresh from sm_init. False: the item is refused and the machine must be thrown away. */
+/* Into a machine fresh from sm_init. False: the item is refused and the machine must be thrown
+ * away. */
 bool sm_restore_item(struct sm *sm, const struct sm_item *item);
 
 /* After the last item: rebuilds what is derived. False: the state breaks an invariant. */

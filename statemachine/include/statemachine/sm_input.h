@@ -16,31 +16,31 @@
  * X(NAME, number, "text", scope)   scope: N node, P peer, E engine rank, R room (goes through the
  * phase x input table)
  */
-#define SM_INPUT_LIST(X)                                                                           \
-    X(NODE_STARTED, 1, "node_started", N)                                                          \
-    X(NODE_STOP, 2, "node_stop", N)                                                                \
-    X(TICK, 3, "tick", N)                                                                          \
-    X(JOURNAL_FAILED, 4, "journal_failed", N)                                                      \
-    X(JOURNAL_OK, 5, "journal_ok", N)                                                              \
-    X(PEER_UP, 6, "peer_up", P)                                                                    \
-    X(PEER_DOWN, 7, "peer_down", P)                                                                \
-    X(PEER_FENCED, 8, "peer_fenced", P)                                                            \
-    X(PEER_RECOVERED, 9, "peer_recovered", P)                                                      \
-    X(ENGINE_ATTACHED, 10, "engine_attached", E)                                                   \
-    X(ENGINE_LOST, 11, "engine_lost", E)                                                           \
-    X(OPEN, 12, "open", R)                                                                         \
-    X(ADMIT, 13, "admit", R)                                                                       \
-    X(REJECT, 14, "reject", R)                                                                     \
-    X(SEND, 15, "send", R)                                                                         \
-    X(ABORT, 16, "abort", R)                                                                       \
-    X(RELEASE, 17, "release", R)                                                                   \
-    X(DELIVERED, 18, "delivered", R)                                                               \
-    X(PREPARE, 19, "prepare", R)                                                                   \
-    X(PREPARED, 20, "prepared", R)                                                                 \
-    X(STATUS, 21, "status", R)                                                                     \
-    X(ACK, 22, "ack", R)                                                                           \
-    X(PEER_ABORT, 23, "peer_abort", R)                                                             \
-    X(DRAINED, 24, "drained", R)                                                                   \
+#define SM_INPUT_LIST(X)                         \
+    X(NODE_STARTED, 1, "node_started", N)        \
+    X(NODE_STOP, 2, "node_stop", N)              \
+    X(TICK, 3, "tick", N)                        \
+    X(JOURNAL_FAILED, 4, "journal_failed", N)    \
+    X(JOURNAL_OK, 5, "journal_ok", N)            \
+    X(PEER_UP, 6, "peer_up", P)                  \
+    X(PEER_DOWN, 7, "peer_down", P)              \
+    X(PEER_FENCED, 8, "peer_fenced", P)          \
+    X(PEER_RECOVERED, 9, "peer_recovered", P)    \
+    X(ENGINE_ATTACHED, 10, "engine_attached", E) \
+    X(ENGINE_LOST, 11, "engine_lost", E)         \
+    X(OPEN, 12, "open", R)                       \
+    X(ADMIT, 13, "admit", R)                     \
+    X(REJECT, 14, "reject", R)                   \
+    X(SEND, 15, "send", R)                       \
+    X(ABORT, 16, "abort", R)                     \
+    X(RELEASE, 17, "release", R)                 \
+    X(DELIVERED, 18, "delivered", R)             \
+    X(PREPARE, 19, "prepare", R)                 \
+    X(PREPARED, 20, "prepared", R)               \
+    X(STATUS, 21, "status", R)                   \
+    X(ACK, 22, "ack", R)                         \
+    X(PEER_ABORT, 23, "peer_abort", R)           \
+    X(DRAINED, 24, "drained", R)                 \
     X(WRITE_DONE, 25, "write_done", R)
 
 enum sm_input_kind {
@@ -88,36 +88,36 @@ struct sm_in_engine {
 struct sm_in_command {
     uint64_t request;
     uint32_t rank;
-    uint32_t side; /* enum sm_side: which half of the room on a node that can hold both */
-    struct sm_text peer;    /* open, decode: the prefill node; empty: the only peer there is */
-    struct sm_runs pages;   /* open, decode: pages to be filled; send: source pages of this chunk */
-    uint32_t prefix_pages;  /* open, decode: leading pages of the prompt that decode has already */
-    uint32_t aux_slot;      /* open, decode: where metadata goes; send last: where it comes from */
-    uint32_t destinations;  /* open, prefill: required per rank; 0: learned from the first prepare */
-    uint64_t deadline_ns;   /* open: from now on; 0: the policy's room_deadline */
-    bool last;              /* send: ends the prompt */
-    struct sm_cause cause;  /* reject, abort; abort: origin says by whom, http 0 = the default */
-    uint64_t generation;    /* delivered, release: of which life (0: the newest of the rank) */
+    uint32_t side;         /* enum sm_side: which half of the room on a node that can hold both */
+    struct sm_text peer;   /* open, decode: the prefill node; empty: the only peer there is */
+    struct sm_runs pages;  /* open, decode: pages to be filled; send: source pages of this chunk */
+    uint32_t prefix_pages; /* open, decode: leading pages of the prompt that decode has already */
+    uint32_t aux_slot;     /* open, decode: where metadata goes; send last: where it comes from */
+    uint32_t destinations; /* open, prefill: required per rank; 0: learned from the first prepare */
+    uint64_t deadline_ns;  /* open: from now on; 0: the policy's room_deadline */
+    bool last;             /* send: ends the prompt */
+    struct sm_cause cause; /* reject, abort; abort: origin says by whom, http 0 = the default */
+    uint64_t generation;   /* delivered, release: of which life (0: the newest of the rank) */
 };
 
 /*
- * What nodes say to each other about one destination of one room. Used for inputs and effects alike.
- * Fields not named for a kind are zero.
+ * What nodes say to each other about one destination of one room. Used for inputs and effects
+ * alike. Fields not named for a kind are zero.
  */
 struct sm_message {
-    struct sm_life life;       /* all kinds */
-    uint32_t decode_rank;      /* all kinds: the destination */
-    uint64_t sources;          /* prepare: prefill ranks that must write; status: that did */
+    struct sm_life life;  /* all kinds */
+    uint32_t decode_rank; /* all kinds: the destination */
+    uint64_t sources;     /* prepare: prefill ranks that must write; status: that did */
     /* prepare: destinations that each source rank must hear from, by rank (0 where not a source) */
     uint8_t required[SM_RANKS_MAX];
-    struct sm_runs pages;      /* prepare: destination pages, in prompt order */
-    uint32_t prefix_pages;     /* prepare */
-    uint32_t aux_slot;         /* prepare: SM_AUX_NONE without one */
-    uint32_t decode_ranks;     /* prepare: TP size of decode */
-    uint64_t deadline_left_ns; /* prepare: what is left of decode's deadline */
+    struct sm_runs pages;        /* prepare: destination pages, in prompt order */
+    uint32_t prefix_pages;       /* prepare */
+    uint32_t aux_slot;           /* prepare: SM_AUX_NONE without one */
+    uint32_t decode_ranks;       /* prepare: TP size of decode */
+    uint64_t deadline_left_ns;   /* prepare: what is left of decode's deadline */
     struct sm_geometry geometry; /* prepare: of that rank's pool */
-    uint32_t outcome;          /* status: enum sm_outcome */
-    struct sm_cause cause;     /* status failed, abort */
+    uint32_t outcome;            /* status: enum sm_outcome */
+    struct sm_cause cause;       /* status failed, abort */
     bool drained; /* status: no write to this destination is in flight or can still be posted */
 };
 

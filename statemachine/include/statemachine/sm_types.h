@@ -4,9 +4,9 @@
  *
  * Layer: included by every folder; includes only the compiler's freestanding headers.
  *
- * Model: a room pairs the prefill half and the decode half of one request. A node holds halves; each
- * half has a generation that counts up every time the room's number is opened again there. What the
- * two sides agree on is the decode half's life: (decode node, its epoch, its generation).
+ * Model: a room pairs the prefill half and the decode half of one request. A node holds halves;
+ * each half has a generation that counts up every time the room's number is opened again there.
+ * What the two sides agree on is the decode half's life: (decode node, its epoch, its generation).
  *
  * Ownership: every pointer in these structs is borrowed for the call that it is passed to.
  */
@@ -30,12 +30,7 @@
 /* No peer, no rank, no index. */
 #define SM_NONE UINT32_MAX
 
-enum sm_side {
-    SM_SIDE_NONE = 0,
-    SM_PREFILL = 1,
-    SM_DECODE = 2,
-    SM_SIDE_COUNT
-};
+enum sm_side { SM_SIDE_NONE = 0, SM_PREFILL = 1, SM_DECODE = 2, SM_SIDE_COUNT };
 
 /* A half never moves to a smaller phase. The numbers are written to journals: never renumber. */
 enum sm_phase {
@@ -107,8 +102,8 @@ struct sm_life {
 };
 
 /*
- * What a pool looks like, compared field by field before the first byte moves. All counts are of the
- * whole model, not of one rank, so that they are equal on both sides at different TP sizes.
+ * What a pool looks like, compared field by field before the first byte moves. All counts are of
+ * the whole model, not of one rank, so that they are equal on both sides at different TP sizes.
  */
 struct sm_geometry {
     uint32_t page_tokens; /* tokens in a page */
