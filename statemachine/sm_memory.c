@@ -111,6 +111,7 @@ struct sm *sm_init(void *memory, const struct sm_bounds *bounds)
     struct plan plan;
     sm_zero(sm, sizeof *sm);
     sm->bounds = *bounds;
+    sm->restoring_half = SM_NONE;
     lay_out(sm, &plan, bounds);
     SM_ASSERT(plan.fits);
     return sm;

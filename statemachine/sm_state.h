@@ -244,7 +244,8 @@ struct sm {
     uint32_t peer_count;
     uint32_t link_last;
     uint32_t heap_count;
-    uint32_t markers_owed; /* peers with marker_owed */
+    uint32_t markers_owed;   /* peers with marker_owed */
+    uint32_t restoring_half; /* sm_restore.c: ranks and destinations go here; SM_NONE */
     uint32_t half_buckets;
     uint32_t tombstone_buckets;
     uint32_t reason_buckets;
@@ -252,6 +253,7 @@ struct sm {
     uint8_t stopping;
     uint8_t stopped;
     uint8_t journal_failed;
+    uint8_t map_built; /* sm_restore.c */
     char name[SM_NAME_BYTES_MAX + 1];
     uint32_t name_size;
     struct sm_engine engines[SM_RANKS_MAX];
