@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one list of failures: disk, network, device, peer. What the domain decides (refusals, verdicts)
- * is data in the journal and not here; what is a bug of ours is an assertion and not here either.
+ * The one list of failures: disk, network, device, peer. What the domain decides (refusals,
+ * verdicts) is data in the journal and not here; what is a bug of ours is an assertion and not here
+ * either.
  *
  * Layer: every folder outside the core may use it.
  *
@@ -18,35 +19,35 @@
 #include <stdint.h>
 
 /* X(NAME, number, CLASS, "text"): numbers are fixed for ever; a block of one hundred a folder. */
-#define STATUS_LIST(X)                                                                             \
-    X(OK, 0, CALL, "ok")                                                                           \
-    X(AGAIN, -1, CALL, "try again: no room right now")                                             \
-    X(INVALID, -2, CALL, "the request makes no sense")                                             \
-    X(TOO_LARGE, -3, CALL, "larger than its bound")                                                \
-    X(NOT_FOUND, -4, CALL, "not found")                                                            \
-    X(EXISTS, -5, CALL, "exists already")                                                          \
-    X(MALFORMED, -6, CALL, "the bytes do not parse")                                               \
-    X(NO_MEMORY, -7, PROCESS, "out of memory")                                                     \
-    X(SYSTEM, -8, PROCESS, "the operating system refused")                                         \
-    X(CLOSED, -9, CALL, "closed")                                                                  \
-    X(TIMEOUT, -10, CALL, "no answer in time")                                                     \
-    X(UNSUPPORTED, -11, CALL, "not supported here")                                                \
-    X(END, -12, CALL, "nothing more")                                                              \
-    X(JOURNAL_FULL, -100, STORE, "no space for the journal")                                       \
-    X(JOURNAL_IO, -101, STORE, "the journal cannot be read or written")                            \
-    X(JOURNAL_DAMAGED, -102, PROCESS, "the journal is damaged")                                    \
-    X(JOURNAL_LOCKED, -103, PROCESS, "another process has the journal")                            \
-    X(JOURNAL_VERSION, -104, PROCESS, "the journal was written by another version")                \
-    X(JOURNAL_DIVERGED, -105, PROCESS, "replay and journal differ")                                \
-    X(FABRIC_PROVIDER, -200, PROCESS, "no libfabric provider fits")                                \
-    X(FABRIC_PEER, -201, PEER, "the peer cannot be written to")                                    \
-    X(FABRIC_WRITE, -202, CALL, "a write failed")                                                  \
-    X(FABRIC_FENCED, -203, PEER, "the peer is fenced")                                             \
-    X(FABRIC_BIND, -204, PROCESS, "the address cannot be bound")                                   \
-    X(FABRIC_POOL, -205, CALL, "the pool cannot be used")                                          \
-    X(GPU_DEVICE, -300, PROCESS, "the device failed")                                              \
-    X(CONFIG, -400, PROCESS, "the configuration is wrong")                                         \
-    X(ENGINE_LOST, -500, PEER, "the engine is gone")                                               \
+#define STATUS_LIST(X)                                                              \
+    X(OK, 0, CALL, "ok")                                                            \
+    X(AGAIN, -1, CALL, "try again: no room right now")                              \
+    X(INVALID, -2, CALL, "the request makes no sense")                              \
+    X(TOO_LARGE, -3, CALL, "larger than its bound")                                 \
+    X(NOT_FOUND, -4, CALL, "not found")                                             \
+    X(EXISTS, -5, CALL, "exists already")                                           \
+    X(MALFORMED, -6, CALL, "the bytes do not parse")                                \
+    X(NO_MEMORY, -7, PROCESS, "out of memory")                                      \
+    X(SYSTEM, -8, PROCESS, "the operating system refused")                          \
+    X(CLOSED, -9, CALL, "closed")                                                   \
+    X(TIMEOUT, -10, CALL, "no answer in time")                                      \
+    X(UNSUPPORTED, -11, CALL, "not supported here")                                 \
+    X(END, -12, CALL, "nothing more")                                               \
+    X(JOURNAL_FULL, -100, STORE, "no space for the journal")                        \
+    X(JOURNAL_IO, -101, STORE, "the journal cannot be read or written")             \
+    X(JOURNAL_DAMAGED, -102, PROCESS, "the journal is damaged")                     \
+    X(JOURNAL_LOCKED, -103, PROCESS, "another process has the journal")             \
+    X(JOURNAL_VERSION, -104, PROCESS, "the journal was written by another version") \
+    X(JOURNAL_DIVERGED, -105, PROCESS, "replay and journal differ")                 \
+    X(FABRIC_PROVIDER, -200, PROCESS, "no libfabric provider fits")                 \
+    X(FABRIC_PEER, -201, PEER, "the peer cannot be written to")                     \
+    X(FABRIC_WRITE, -202, CALL, "a write failed")                                   \
+    X(FABRIC_FENCED, -203, PEER, "the peer is fenced")                              \
+    X(FABRIC_BIND, -204, PROCESS, "the address cannot be bound")                    \
+    X(FABRIC_POOL, -205, CALL, "the pool cannot be used")                           \
+    X(GPU_DEVICE, -300, PROCESS, "the device failed")                               \
+    X(CONFIG, -400, PROCESS, "the configuration is wrong")                          \
+    X(ENGINE_LOST, -500, PEER, "the engine is gone")                                \
     X(NODE_LOST, -501, PEER, "the node is gone")
 
 enum status {
@@ -55,11 +56,17 @@ enum status {
 #undef STATUS_X
 };
 
-enum status_class { STATUS_CLASS_CALL, STATUS_CLASS_PEER, STATUS_CLASS_STORE, STATUS_CLASS_PROCESS };
+enum status_class {
+    STATUS_CLASS_CALL,
+    STATUS_CLASS_PEER,
+    STATUS_CLASS_STORE,
+    STATUS_CLASS_PROCESS
+};
 
 #define STATUS_MUST_CHECK __attribute__((warn_unused_result))
 
-/* Room for the detail of one failure: which thing, which operation, the foreign code's own words. */
+/* Room for the detail of one failure: which thing, which operation, the foreign code's own words.
+ */
 #define STATUS_DETAIL_BYTES 320u
 struct status_detail {
     char text[STATUS_DETAIL_BYTES]; /* zero-terminated; "" when nothing failed */
@@ -75,12 +82,12 @@ enum status status_fail(enum status status, struct status_detail *out_detail, in
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* Returns the status of an expression that failed; the only control flow hidden in a macro. */
-#define TRY(expression)                                                                            \
-    do {                                                                                           \
-        const enum status try_status = (expression);                                               \
-        if (try_status != STATUS_OK) {                                                             \
-            return try_status;                                                                     \
-        }                                                                                          \
+#define TRY(expression)                              \
+    do {                                             \
+        const enum status try_status = (expression); \
+        if (try_status != STATUS_OK) {               \
+            return try_status;                       \
+        }                                            \
     } while (0)
 
 #endif

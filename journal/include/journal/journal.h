@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The journal: an append-only sequence of entries in one LMDB environment, with an index by room
+ * and snapshots of the machine. The bytes are specified in journal/FORMAT.md.
+ *
+ * Layer: LMDB, xxHash, files; knows entries as framed bytes. Never steps the machine
+ * (journal_recover.h does), never logs.
+ *
+ * Model: entry k+1 exists only if entry k does; numbers start at 1. A batch is appended and
+ * committed as a whole. Each entry carries a check of its bytes, the number of the room's entry
+ * before it, and a chain over all entries before it.
+ *
+ * Ownership: a record's bytes are borrowed from the map until the next call on the same handle.
+ *
+ * Threads: a handle opened for writing belongs to one thread for appends; reads need a handle of
+ * their own (journal_open with read_only), also in the same process. Never use a handle after fork.
+ *
+ * Limits: payload at most JOURNAL_PAYLOAD_MAX. The map grows by itself up to map_bytes_max.
+ *
+ * Durability: after journal_commit, in mode SYNC the batch survives power loss; in mode PROCESS it
+ * survives the process, and a power loss takes at most the batch committed last. In every mode a
+ * crash at any byte leaves a journal that opens and ends at an entry boundary (LMDB never
+ * overwrites a live page).
+ *
+ * Failure: JOURNAL_FULL and JOURNAL_IO leave the handle readable and the batch unwritten: the same
+ * batch may be appended again. JOURNAL_LOCKED names the process that has it. The detail text names
+ * the file.
+ */
+#ifndef JOURNAL_JOURNAL_H
+#define JOURNAL_JOURNAL_H
+
+#include "schemas/status.h"
+#include "statemachine/sm_policy.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define JOURNAL_FORMAT_VERSION 1u
+#define JOURNAL_PAYLOAD_MAX (16u << 20)
+
+enum journal_mode { JOURNAL_SYNC, JOURNAL_PROCESS, JOURNAL_NO_SYNC /* tests and scenarios only */ };
+
+struct journal_options {
+    const char *path; /* a directory; made when it is missing, unless read_only */
+    enum journal_mode mode;
+    bool read_only;
+    uint64_t map_bytes_max; /* 0: 64 GiB; address space, not memory */
+};
+
+struct journal;
+
+enum status journal_open(const struct journal_options *options, struct journal **out_journal,
+                         struct status_detail *out_detail);
+void journal_close(struct journal *journal);
+
+/* Detail of the last failure of this handle. */
+const struct status_detail *journal_detail(const struct journal *journal);
+
+/* ---- identity
+ * -------------------------------------------------------------------------------------- */
+
+struct journal_identity {
+    uint64_t node_id;  /* random, made with the journal */
+    uint64_t epoch;    /* of the newest start; 0: never started */
+    uint64_t last;     /* number of the last entry; 0: empty */
+    uint64_t first;    /* number of the first entry still there; 0: empty */
+    uint64_t chain[2]; /* over everything up to `last` */
+};
+
+enum status journal_identity(struct journal *journal, struct journal_identity *out_identity);
+
+/* ---- writing
+ * ---------------------------------------------------------------------------------------- */
+
+struct journal_record {
+    uint64_t number;      /* reading: the entry's; appending: must be the next one */
+    uint64_t room;        /* 0: not about a room */
+    uint64_t room_before; /* reading: the room's entry before this one, 0 none */
+    const unsigned char *payload;
+    size_t payload_size;
+};
+
+/* Adds one record to the batch, beginning one if there is none. Failure aborts the whole batch. */
+enum status journal_append(struct journal *journal, const struct journal_record *record);
+/* Remembers the epoch of a start with the batch. */
+enum status journal_note_epoch(struct journal *journal, uint64_t epoch);
+/* Makes the batch durable as the mode says. On failure nothing of the batch is in the journal. */
+enum status journal_commit(struct journal *journal);
+/* Forgets the batch. */
+void journal_abort(struct journal *journal);
+
+/*
+ * Makes appends and commits fail with `status` (JOURNAL_FULL, JOURNAL_IO) from the `after`-th call
+ * on (0: the next), until called with STATUS_OK. For tests and scenarios: a disk that is full or
+ * broken.
+ */
+void journal_fault(struct journal *journal, enum status status, uint32_t after);
+
+/* ---- reading
+ * ---------------------------------------------------------------------------------------- */
+
+/* STATUS_NOT_FOUND: no such entry; JOURNAL_DAMAGED: its frame does not check. */
+enum status journal_read(struct journal *journal, uint64_t number,
+                         struct journal_record *out_record);
+/* Number of the room's newest entry; STATUS_NOT_FOUND. */
+enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *out_number);
+/*
+ * The room with the smallest id that is greater than `after`, with its newest entry; STATUS_END.
+ * For walks over all rooms: start with 0 (room 0 stands for no room and is never given).
+ */
+enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t *out_room,
+                              uint64_t *out_number);
+/* Lets go of what reading holds in the map; call it when pausing (a reader keeps old pages alive).
+ */
+void journal_read_pause(struct journal *journal);
+
+/* ---- snapshots
+ * ---------------------------------------------------------------------------------------- */
+
+/* Items are opaque byte strings here. Put them all in one batch, then commit. */
+enum status journal_snapshot_put(struct journal *journal, uint64_t entry, uint32_t index,
+                                 const unsigned char *bytes, size_t size);
+/* Drops all snapshots but the newest `keep`. In the batch. */
+enum status journal_snapshot_prune(struct journal *journal, uint32_t keep);
+/* Entry of the newest snapshot not after `entry`; STATUS_NOT_FOUND. */
+enum status journal_snapshot_newest(struct journal *journal, uint64_t entry, uint64_t *out_entry);
+/* STATUS_END after the last item. */
+enum status journal_snapshot_get(struct journal *journal, uint64_t entry, uint32_t index,
+                                 const unsigned char **out_bytes, size_t *out_size);
+
+#endif

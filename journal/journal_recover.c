@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replay with comparison. */
+#include "journal/journal_recover.h"
+
+#include "statemachine/sm_image.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- comparing
+ * ------------------------------------------------------------------------------------------ */
+
+static bool transitions_same(const struct sm_transition *a, const struct sm_transition *b)
+{
+    return a->kind == b->kind && a->side == b->side && a->room == b->room &&
+           a->generation == b->generation && a->rank == b->rank && a->index == b->index &&
+           a->a == b->a && a->b == b->b && a->text.size == b->text.size &&
+           (a->text.size == 0 || memcmp(a->text.bytes, b->text.bytes, a->text.size) == 0);
+}
+
+static void diverged(struct journal_divergence *out, uint64_t number, const char *field)
+{
+    memset(out, 0, sizeof *out);
+    out->number = number;
+    (void)snprintf(out->field, sizeof out->field, "%s", field);
+}
+
+static bool compare(uint64_t number, const struct codec_entry *entry,
+                    const struct sm_output *output, struct journal_divergence *out)
+{
+    const uint32_t most = entry->transition_count > output->transition_count
+                              ? entry->transition_count
+                              : output->transition_count;
+    char field[64];
+    for (uint32_t i = 0; i < most; i++) {
+        const bool recorded = i < entry->transition_count;
+        const bool replayed = i < output->transition_count;
+        if (recorded && replayed &&
+            transitions_same(&entry->transitions[i], &output->transitions[i])) {
+            continue;
+        }
+        (void)snprintf(field, sizeof field, "transition %" PRIu32 " of %" PRIu32, i + 1u, most);
+        diverged(out, number, field);
+        if (recorded) {
+            (void)sm_describe_transition(&entry->transitions[i], out->recorded,
+                                         sizeof out->recorded);
+        }
+        if (replayed) {
+            (void)sm_describe_transition(&output->transitions[i], out->replayed,
+                                         sizeof out->replayed);
+        }
+        return false;
+    }
+    const uint64_t effects = codec_effects_digest(output);
+    if (entry->digest != output->digest || entry->effects != effects) {
+        const bool state = entry->digest != output->digest;
+        diverged(out, number, state ? "digest of the state" : "digest of the effects");
+        (void)snprintf(out->recorded, sizeof out->recorded, "%016" PRIx64,
+                       state ? entry->digest : entry->effects);
+        (void)snprintf(out->replayed, sizeof out->replayed, "%016" PRIx64,
+                       state ? output->digest : effects);
+        return false;
+    }
+    return true;
+}
+
+/* ---- snapshots
+ * ------------------------------------------------------------------------------------------- */
+
+static enum status restore_items(struct journal *journal, struct journal_machine *machine,
+                                 uint64_t entry)
+{
+    const unsigned char *bytes = NULL;
+    size_t size = 0;
+    struct sm_item item;
+    for (uint32_t index = 1;; index++) {
+        const enum status status = journal_snapshot_get(journal, entry, index, &bytes, &size);
+        if (status == STATUS_END) {
+            return STATUS_OK;
+        }
+        TRY(status);
+        codec_arena_reset(&machine->arena);
+        TRY(codec_item_unpack(bytes, size, &machine->arena, &item));
+        if (!sm_restore_item(machine->sm, &item)) {
+            return STATUS_JOURNAL_DAMAGED;
+        }
+    }
+}
+
+/* A snapshot that does not restore is no loss: the one before it, or replay from the start, will
+ * do. */
+static bool try_snapshot(struct journal *journal, struct journal_machine *machine, uint64_t entry)
+{
+    const unsigned char *bytes = NULL;
+    size_t size = 0;
+    struct codec_snapshot head;
+    struct sm_violation violation;
+    struct status_detail detail;
+    struct journal_machine candidate = *machine;
+    codec_arena_reset(&machine->arena);
+    if (journal_snapshot_get(journal, entry, 0, &bytes, &size) != STATUS_OK ||
+        codec_snapshot_unpack(bytes, size, &machine->arena, &head) != STATUS_OK ||
+        head.machine_version != SM_MACHINE_VERSION || head.entry != entry) {
+        return false;
+    }
+    candidate.sm = NULL;
+    candidate.bytes = 0;
+    if (journal_machine_lay_out(&candidate, &head.bounds, &detail) != STATUS_OK) {
+        return false;
+    }
+    machine->sm = candidate.sm;
+    machine->bytes = candidate.bytes;
+    machine->bounds = candidate.bounds;
+    return restore_items(journal, machine, entry) == STATUS_OK &&
+           sm_restore_done(machine->sm, &violation) && sm_digest(machine->sm) == head.digest;
+}
+
+static uint64_t start_from_snapshot(struct journal *journal, struct journal_machine *machine,
+                                    uint64_t until)
+{
+    uint64_t entry = until;
+    while (entry > 0 && journal_snapshot_newest(journal, entry, &entry) == STATUS_OK) {
+        if (try_snapshot(journal, machine, entry)) {
+            return entry;
+        }
+        entry--;
+    }
+    return 0;
+}
+
+/* ---- running
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static enum status before_step(struct journal_machine *machine,
+                               const struct journal_replay *options, struct codec_entry *entry,
+                               struct status_detail *out_detail)
+{
+    if (entry->input.kind == SM_IN_NODE_STARTED) {
+        if (entry->machine_version != SM_MACHINE_VERSION && !options->no_compare) {
+            return status_fail(STATUS_JOURNAL_VERSION, out_detail, 0,
+                               "the journal was written by machine version %" PRIu32
+                               ", this program has version %u: replay would differ for that reason "
+                               "alone; use the program that wrote it",
+                               entry->machine_version, SM_MACHINE_VERSION);
+        }
+        TRY(journal_machine_lay_out(machine, &entry->bounds, out_detail));
+        entry->input.u.node_started.policy.protections_off |= options->protections_off;
+    }
+    if (machine->sm == NULL) {
+        return status_fail(STATUS_JOURNAL_DAMAGED, out_detail, 0,
+                           "the journal does not begin with node_started");
+    }
+    if (entry->input.time_ns < sm_now(machine->sm)) {
+        return status_fail(STATUS_JOURNAL_DAMAGED, out_detail, 0,
+                           "the time of an entry goes back (monotone_time)");
+    }
+    return STATUS_OK;
+}
+
+static bool check_invariants(const struct journal_machine *machine, struct sm_violation *out)
+{
+    return sm_check_step(machine->sm, machine->output, out) && sm_check(machine->sm, out);
+}
+
+static enum status run_entry(struct journal *journal, struct journal_machine *machine,
+                             const struct journal_replay *options, uint64_t number,
+                             struct journal_replayed *out, bool *out_go_on,
+                             struct status_detail *out_detail)
+{
+    struct journal_record record;
+    struct codec_entry entry;
+    enum status status = journal_read(journal, number, &record);
+    if (status != STATUS_OK) {
+        *out_detail = *journal_detail(journal);
+        return status;
+    }
+    codec_arena_reset(&machine->arena);
+    status = codec_entry_unpack(record.payload, record.payload_size, &machine->arena, &entry);
+    if (status != STATUS_OK) {
+        return status_fail(STATUS_JOURNAL_DAMAGED, out_detail, 0,
+                           "entry %" PRIu64 " does not parse: %s", number, status_text(status));
+    }
+    TRY(before_step(machine, options, &entry, out_detail));
+    sm_step(machine->sm, &entry.input, machine->output);
+    out->entries++;
+    out->last = number;
+    out->last_time_ns = entry.input.time_ns;
+    *out_go_on =
+        options->observer == NULL || options->observer(options->context, number, &entry, machine);
+    if (!options->no_compare && !compare(number, &entry, machine->output, &out->divergence)) {
+        return status_fail(STATUS_JOURNAL_DIVERGED, out_detail, 0, "entry %" PRIu64 ": %s differs",
+                           number, out->divergence.field);
+    }
+    if (options->check && !check_invariants(machine, &out->violation)) {
+        *out_go_on = false;
+    }
+    return STATUS_OK;
+}
+
+enum status journal_replay(struct journal *journal, struct journal_machine *machine,
+                           const struct journal_replay *options, struct journal_replayed *out,
+                           struct status_detail *out_detail)
+{
+    struct journal_identity identity;
+    memset(out, 0, sizeof *out);
+    TRY(journal_identity(journal, &identity));
+    uint64_t until =
+        options->until == 0 || options->until > identity.last ? identity.last : options->until;
+    uint64_t number = identity.first == 0 ? 1u : identity.first;
+    if (options->from_snapshot || number > 1u) {
+        out->started_at = start_from_snapshot(journal, machine, until);
+        if (out->started_at == 0 && number > 1u) {
+            return status_fail(STATUS_JOURNAL_DAMAGED, out_detail, 0,
+                               "the journal begins at entry %" PRIu64
+                               " and has no usable snapshot to start from",
+                               number);
+        }
+        if (out->started_at == 0 && machine->sm != NULL) {
+            /* Whatever an unusable snapshot has left is thrown away. */
+            struct journal_machine empty = *machine;
+            empty.sm = NULL;
+            *machine = empty;
+        }
+        number = out->started_at == 0 ? number : out->started_at + 1u;
+        out->last = out->started_at;
+        out->last_time_ns = out->started_at == 0 ? 0 : sm_now(machine->sm);
+    }
+    bool go_on = true;
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && go_on && number <= until) {
+        status = run_entry(journal, machine, options, number, out, &go_on, out_detail);
+        number++;
+    }
+    journal_read_pause(journal);
+    return status;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that commits. */
+#include "journal/journal_writer.h"
+
+#include "schemas/ring.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Entries in one batch at the most: bounds the time to the next commit. */
+#define BATCH_ENTRIES_MAX 4096u
+#define QUEUE_BYTES (UINT64_C(128) << 20)
+
+enum { ITEM_ENTRY = 1, ITEM_SNAPSHOT = 2, ITEM_SNAPSHOT_END = 3 };
+
+struct item {
+    uint64_t kind;
+    uint64_t number; /* entry; of a snapshot: the entry it includes */
+    uint64_t room;
+    uint64_t epoch; /* to be noted with the batch; 0: none */
+    uint64_t index; /* of a snapshot's item */
+    uint64_t size;  /* of the bytes that follow */
+};
+
+struct journal_writer {
+    struct journal *journal;
+    struct ring ring;
+    pthread_t thread;
+    int wake_fd;
+    _Atomic bool stop;
+    _Atomic bool failed;
+    _Atomic bool retry; /* set by the machine thread, cleared by ours when the queue is empty */
+    _Atomic uint64_t durable;
+    _Atomic uint64_t batches;
+    _Atomic uint64_t entries;
+    _Atomic uint64_t failures;
+    _Atomic uint64_t commit_ns_max;
+    _Atomic int fault_status;
+    _Atomic uint32_t fault_after;
+    _Atomic bool fault_set;
+    pthread_mutex_t lock; /* failure and its detail only */
+    enum status failure;
+    struct status_detail detail;
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void tell_machine(const struct journal_writer *writer)
+{
+    const uint64_t one = 1;
+    while (write(writer->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+static void fail(struct journal_writer *writer, enum status status)
+{
+    (void)pthread_mutex_lock(&writer->lock);
+    writer->failure = status;
+    writer->detail = *journal_detail(writer->journal);
+    (void)pthread_mutex_unlock(&writer->lock);
+    atomic_fetch_add(&writer->failures, 1u);
+    atomic_store(&writer->failed, true);
+    tell_machine(writer);
+}
+
+static enum status append_item(struct journal_writer *writer, const struct item *item,
+                               uint64_t *last)
+{
+    const unsigned char *bytes = (const unsigned char *)(item + 1);
+    struct journal *journal = writer->journal;
+    if (item->kind == ITEM_SNAPSHOT) {
+        return journal_snapshot_put(journal, item->number, (uint32_t)item->index, bytes,
+                                    (size_t)item->size);
+    }
+    if (item->kind == ITEM_SNAPSHOT_END) {
+        return journal_snapshot_prune(journal, 2);
+    }
+    const struct journal_record record = {item->number, item->room, 0, bytes, (size_t)item->size};
+    TRY(journal_append(journal, &record));
+    *last = item->number;
+    return item->epoch != 0 ? journal_note_epoch(journal, item->epoch) : STATUS_OK;
+}
+
+/* Takes what has arrived into one batch and commits it. */
+static void commit_batch(struct journal_writer *writer)
+{
+    uint64_t last = 0;
+    uint32_t count = 0;
+    enum status status = STATUS_OK;
+    size_t size = 0;
+    const struct item *item = ring_front(&writer->ring, &size);
+    while (item != NULL && status == STATUS_OK && count < BATCH_ENTRIES_MAX) {
+        status = append_item(writer, item, &last);
+        ring_pop(&writer->ring);
+        count++;
+        item = ring_front(&writer->ring, &size);
+    }
+    const uint64_t started = now_ns();
+    if (status == STATUS_OK) {
+        status = journal_commit(writer->journal);
+    }
+    if (status != STATUS_OK) {
+        journal_abort(writer->journal);
+        fail(writer, status);
+        return;
+    }
+    const uint64_t took = now_ns() - started;
+    if (took > atomic_load(&writer->commit_ns_max)) {
+        atomic_store(&writer->commit_ns_max, took);
+    }
+    atomic_fetch_add(&writer->batches, 1u);
+    atomic_fetch_add(&writer->entries, count);
+    if (last != 0) {
+        atomic_store(&writer->durable, last);
+        tell_machine(writer);
+    }
+}
+
+/* What was submitted after the last durable entry will never be: its numbers are given again. */
+static void discard(struct journal_writer *writer)
+{
+    size_t size = 0;
+    while (ring_front(&writer->ring, &size) != NULL) {
+        ring_pop(&writer->ring);
+    }
+}
+
+static void wait_for_work(struct journal_writer *writer)
+{
+    struct pollfd poll_fd = {writer->ring.wake_fd, POLLIN, 0};
+    if (ring_may_sleep(&writer->ring)) {
+        (void)poll(&poll_fd, 1, 1000);
+    }
+    ring_woken(&writer->ring);
+}
+
+static void *run(void *context)
+{
+    struct journal_writer *writer = context;
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
+    for (;;) {
+        if (atomic_exchange(&writer->fault_set, false)) {
+            journal_fault(writer->journal, (enum status)atomic_load(&writer->fault_status),
+                          atomic_load(&writer->fault_after));
+        }
+        if (atomic_load(&writer->failed)) {
+            discard(writer);
+            if (atomic_load(&writer->retry)) {
+                discard(writer);
+                atomic_store(&writer->failed, false);
+                atomic_store(&writer->retry, false);
+                continue;
+            }
+        }
+        if (!atomic_load(&writer->failed) && ring_used(&writer->ring) > 0) {
+            commit_batch(writer);
+            continue;
+        }
+        if (atomic_load(&writer->stop)) {
+            return NULL;
+        }
+        wait_for_work(writer);
+    }
+}
+
+enum status writer_start(struct journal *take_journal, int wake_fd,
+                         struct journal_writer **out_writer, struct status_detail *out_detail)
+{
+    struct journal_writer *writer = calloc(1, sizeof *writer);
+    struct journal_identity identity;
+    if (writer == NULL) {
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for the journal thread");
+    }
+    writer->journal = take_journal;
+    writer->wake_fd = wake_fd;
+    enum status status = journal_identity(take_journal, &identity);
+    if (status == STATUS_OK) {
+        status = ring_open(&writer->ring, QUEUE_BYTES, out_detail);
+    }
+    if (status != STATUS_OK) {
+        free(writer);
+        return status;
+    }
+    atomic_store(&writer->durable, identity.last);
+    (void)pthread_mutex_init(&writer->lock, NULL);
+    const int error = pthread_create(&writer->thread, NULL, run, writer);
+    if (error != 0) {
+        ring_close(&writer->ring);
+        free(writer);
+        return status_fail(STATUS_SYSTEM, out_detail, error, "no thread for the journal: %s",
+                           strerror(error));
+    }
+    *out_writer = writer;
+    return STATUS_OK;
+}
+
+struct journal *writer_stop(struct journal_writer *writer)
+{
+    atomic_store(&writer->stop, true);
+    ring_wake(&writer->ring);
+    (void)pthread_join(writer->thread, NULL);
+    struct journal *journal = writer->journal;
+    ring_close(&writer->ring);
+    (void)pthread_mutex_destroy(&writer->lock);
+    free(writer);
+    return journal;
+}
+
+static struct item *begin_item(struct journal_writer *writer, uint64_t kind, uint64_t number,
+                               size_t size)
+{
+    struct item *item = ring_begin(&writer->ring, sizeof *item + size);
+    if (item != NULL) {
+        memset(item, 0, sizeof *item);
+        item->kind = kind;
+        item->number = number;
+        item->size = size;
+    }
+    return item;
+}
+
+unsigned char *writer_begin(struct journal_writer *writer, uint64_t number, uint64_t room,
+                            uint64_t epoch_to_note, size_t size)
+{
+    struct item *item = begin_item(writer, ITEM_ENTRY, number, size);
+    if (item == NULL) {
+        return NULL;
+    }
+    item->room = room;
+    item->epoch = epoch_to_note;
+    return (unsigned char *)(item + 1);
+}
+
+void writer_submit(struct journal_writer *writer)
+{
+    ring_end(&writer->ring);
+}
+
+bool writer_snapshot_item(struct journal_writer *writer, uint64_t entry, uint32_t index,
+                          const unsigned char *bytes, size_t size)
+{
+    struct item *item = begin_item(writer, ITEM_SNAPSHOT, entry, size);
+    if (item == NULL) {
+        return false;
+    }
+    item->index = index;
+    memcpy(item + 1, bytes, size);
+    ring_end(&writer->ring);
+    return true;
+}
+
+bool writer_snapshot_end(struct journal_writer *writer, uint64_t entry)
+{
+    if (begin_item(writer, ITEM_SNAPSHOT_END, entry, 0) == NULL) {
+        return false;
+    }
+    ring_end(&writer->ring);
+    return true;
+}
+
+uint64_t writer_durable(const struct journal_writer *writer)
+{
+    return atomic_load(&writer->durable);
+}
+
+enum status writer_failure(struct journal_writer *writer, struct status_detail *out_detail)
+{
+    if (!atomic_load(&writer->failed)) {
+        return STATUS_OK;
+    }
+    (void)pthread_mutex_lock(&writer->lock);
+    const enum status status = writer->failure;
+    *out_detail = writer->detail;
+    (void)pthread_mutex_unlock(&writer->lock);
+    return status;
+}
+
+void writer_retry(struct journal_writer *writer)
+{
+    const struct timespec pause = {0, 1000000};
+    atomic_store(&writer->retry, true);
+    while (atomic_load(&writer->retry)) {
+        ring_wake(&writer->ring);
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+void writer_fault(struct journal_writer *writer, enum status status, uint32_t after)
+{
+    atomic_store(&writer->fault_status, (int)status);
+    atomic_store(&writer->fault_after, after);
+    atomic_store(&writer->fault_set, true);
+    ring_wake(&writer->ring);
+}
+
+void writer_counters(const struct journal_writer *writer, struct writer_counters *out)
+{
+    out->batches = atomic_load(&writer->batches);
+    out->entries = atomic_load(&writer->entries);
+    out->failures = atomic_load(&writer->failures);
+    out->commit_ns_max = atomic_load(&writer->commit_ns_max);
+    out->queue_bytes = ring_used(&writer->ring);
+}
