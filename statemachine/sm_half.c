@@ -116,6 +116,7 @@ struct sm_half *sm_half_create(struct sm *sm, struct sm_output *out, uint64_t ro
     half->writes_epoch = sm->epoch;
     half->opened_ns = sm->now_ns;
     half->deadline_ns = sm->now_ns + sm->policy.room_deadline_ns;
+    half->phase = SM_PHASE_ALLOCATED;
     (void)sm_emit(sm, out, SM_TR_HALF_CREATED, half);
     return half;
 }
