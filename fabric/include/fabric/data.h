@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The data plane: pages written into a peer's pools by libfabric.
+ *
+ * Layer: libfabric, the planner. Holds no room state; does what it is told and reports each write
+ * once.
+ *
+ * Model: a domain for the node; for each connection to a peer (peer, link) an endpoint, a
+ * completion queue and memory keys of its own. Fencing a connection closes them: nothing of that
+ * peer can land any more, and nobody else is touched.
+ *
+ * Ownership: pools are lent (base must stay mapped until data_pool_remove or data_close). A write's
+ * runs are copied.
+ *
+ * Threads: one owner thread calls everything.
+ *
+ * Limits: DATA_LINKS_MAX connections; `window` operations in flight a connection; DATA_WRITES_MAX
+ * writes waiting a connection, over that STATUS_AGAIN.
+ *
+ * Ordering: none between writes. A write is reported when all its bytes are visible at the
+ * destination (delivery complete).
+ *
+ * Failure: a write that fails is reported with the provider's code and words. FABRIC_PROVIDER:
+ * nothing that fits, with what was asked and what there is.
+ */
+#ifndef FABRIC_DATA_H
+#define FABRIC_DATA_H
+
+#include "schemas/pool_layout.h"
+#include "schemas/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DATA_LINKS_MAX 256u
+#define DATA_WRITES_MAX 4096u
+#define DATA_ENDPOINT_BYTES_MAX 256u
+#define DATA_REGIONS_MAX SM_RANKS_MAX
+#define DATA_TEXT_BYTES 128u
+
+struct data;
+
+struct data_options {
+    const char *provider; /* "auto", "tcp", "shm", or a libfabric provider name */
+    const char *address;  /* of this host for the provider, "" any; shm ignores it */
+    uint32_t window;      /* operations in flight a connection; 0: 64 */
+    uint32_t piece_bytes; /* largest single operation; 0: 256 KiB */
+};
+
+enum status data_open(const struct data_options *options, struct data **out_data,
+                      struct status_detail *out_detail);
+void data_close(struct data *data);
+/* libfabric's name of the provider. */
+const char *data_provider(const struct data *data);
+/* What was chosen and why, one line for the log. */
+const char *data_explanation(const struct data *data);
+
+/* ---- pools
+ * ------------------------------------------------------------------------------------------ */
+
+/* Registers a rank's pool; links opened before announce it with the next data_link_local. */
+enum status data_pool_add(struct data *data, uint32_t rank, void *base,
+                          const struct pool_layout *layout, struct status_detail *out_detail);
+/* Fails what still reads it; after return nothing touches it. */
+void data_pool_remove(struct data *data, uint32_t rank);
+
+/* ---- connections
+ * ------------------------------------------------------------------------------------ */
+
+/* A rank's pool at a peer, as it announced it. */
+struct data_region {
+    uint32_t rank;
+    uint64_t address; /* what the provider wants as the address of byte 0 */
+    uint64_t bytes;
+    uint64_t key;
+    uint32_t pages;
+    uint32_t aux_slots;
+    uint64_t aux_stride; /* bytes of a metadata slot, rounded */
+    struct sm_geometry geometry;
+};
+
+struct data_endpoint {
+    unsigned char bytes[DATA_ENDPOINT_BYTES_MAX];
+    size_t size;
+    uint32_t region_count;
+    struct data_region regions[DATA_REGIONS_MAX];
+};
+
+/* Makes the endpoint for a connection; *out_endpoint is what the peer has to know. */
+enum status data_link_open(struct data *data, uint32_t peer, uint32_t link,
+                           struct data_endpoint *out_endpoint, struct status_detail *out_detail);
+/* The same again after pools have changed. */
+enum status data_link_local(struct data *data, uint32_t peer, uint32_t link,
+                            struct data_endpoint *out_endpoint, struct status_detail *out_detail);
+/* What the peer has told: from now on writes can be posted. Again when its pools have changed. */
+enum status data_link_connect(struct data *data, uint32_t peer, uint32_t link,
+                              uint32_t remote_ranks, const struct data_endpoint *remote,
+                              struct status_detail *out_detail);
+/* Closes every connection of the peer up to `link`. Its unfinished writes are reported as failed.
+ */
+void data_link_fence(struct data *data, uint32_t peer, uint32_t link);
+
+/* ---- writes
+ * -------------------------------------------------------------------------------------------- */
+
+struct data_write {
+    uint64_t id;
+    uint64_t room;
+    uint32_t peer;
+    uint32_t link;
+    uint32_t from_rank;
+    uint32_t to_rank;
+    struct sm_runs from;
+    struct sm_runs to;
+    uint32_t aux_from; /* SM_AUX_NONE: no metadata */
+    uint32_t aux_to;
+};
+
+struct data_result {
+    uint64_t id;
+    uint64_t room;
+    uint64_t bytes;
+    int32_t code; /* 0 delivered; else negative */
+    char text[DATA_TEXT_BYTES];
+};
+
+/* STATUS_AGAIN: the connection's queue is full; every other failure is reported as a result. */
+enum status data_write(struct data *data, const struct data_write *write);
+
+/* Drives all connections; fills up to `max` results and returns their number. Never blocks. */
+uint32_t data_poll(struct data *data, struct data_result *out_results, uint32_t max);
+
+/*
+ * Waits until something may have happened on a connection, or wake_fd is readable, or the time is
+ * over. Providers without a file descriptor to wait on are looked at every 100 us while writes are
+ * in flight and every 1 ms else.
+ */
+void data_wait(struct data *data, int wake_fd, uint32_t timeout_ms);
+
+struct data_counters {
+    uint64_t writes;
+    uint64_t operations;
+    uint64_t bytes;
+    uint64_t failures;
+    uint64_t retries; /* the provider's queue was full */
+    uint64_t links;
+    uint64_t in_flight;
+};
+void data_counters(const struct data *data, struct data_counters *out_counters);
+
+#endif
