@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine link. */
+#include "fabric/engine.h"
+
+#include "stateroom_engine.pb-c.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define ARENA_BYTES ((size_t)64 << 20)
+#define IDENTITY_BYTES_MAX 32u
+#define CHECK_INTERVAL_NS UINT64_C(200000000)
+#define ENGINE_NAME_BYTES 64u
+
+struct attachment {
+    bool attached;
+    bool mapped;
+    unsigned char identity[IDENTITY_BYTES_MAX];
+    size_t identity_size;
+    uint64_t pid;
+    int pid_fd; /* readable when the process has ended */
+    uint64_t last_heard_ns;
+    void *pool;
+    uint64_t pool_bytes;
+    struct pool_layout layout;
+    char engine[ENGINE_NAME_BYTES];
+    const char *gone_because;
+};
+
+struct engine_links {
+    struct engine_options options;
+    char path[108];
+    void *router;
+    struct attachment ranks[SM_RANKS_MAX];
+    uint64_t next_check_ns;
+    struct codec_arena arena;
+    void *arena_memory;
+    unsigned char *frame;
+    struct engine_counters counters;
+};
+
+/* ---- opening
+ * ------------------------------------------------------------------------------------------- */
+
+static enum status private_directory(const char *path, struct status_detail *out_detail)
+{
+    char directory[108];
+    struct stat info;
+    (void)snprintf(directory, sizeof directory, "%s", path);
+    char *slash = strrchr(directory, '/');
+    if (slash == NULL || slash == directory) {
+        return status_fail(STATUS_FABRIC_BIND, out_detail, 0,
+                           "engine link: %s: the socket needs a directory of its own (engines)",
+                           path);
+    }
+    *slash = '\0';
+    if (mkdir(directory, 0700) != 0 && errno != EEXIST) {
+        return status_fail(STATUS_FABRIC_BIND, out_detail, errno, "engine link: %s: %s", directory,
+                           strerror(errno));
+    }
+    if (stat(directory, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+        (info.st_mode & 0077) != 0) {
+        return status_fail(STATUS_FABRIC_BIND, out_detail, 0,
+                           "engine link: directory %s must belong to this user and be closed to "
+                           "others: whoever can enter it can use the node; chmod 700 it or name "
+                           "another one (engines)",
+                           directory);
+    }
+    return STATUS_OK;
+}
+
+static enum status bind_router(struct engine_links *links, void *context,
+                               struct status_detail *out_detail)
+{
+    char address[128];
+    const int zero = 0;
+    const int outbox = ENGINE_OUTBOX_MAX;
+    const int one = 1;
+    const int64_t frame = ENGINE_FRAME_BYTES_MAX;
+    links->router = zmq_socket(context, ZMQ_ROUTER);
+    if (links->router == NULL) {
+        return status_fail(STATUS_SYSTEM, out_detail, errno, "engine link: %s",
+                           zmq_strerror(errno));
+    }
+    (void)zmq_setsockopt(links->router, ZMQ_LINGER, &zero, sizeof zero);
+    (void)zmq_setsockopt(links->router, ZMQ_SNDHWM, &outbox, sizeof outbox);
+    (void)zmq_setsockopt(links->router, ZMQ_RCVHWM, &outbox, sizeof outbox);
+    (void)zmq_setsockopt(links->router, ZMQ_MAXMSGSIZE, &frame, sizeof frame);
+    /* Say so when an engine is gone or does not read, instead of dropping in silence. */
+    (void)zmq_setsockopt(links->router, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
+    (void)snprintf(address, sizeof address, "ipc://%s", links->path);
+    const mode_t before = umask(0077);
+    const int code = zmq_bind(links->router, address);
+    const int error = errno;
+    (void)umask(before);
+    if (code != 0) {
+        return status_fail(STATUS_FABRIC_BIND, out_detail, error,
+                           "engine link: cannot listen on %s: %s; change `engines`", address,
+                           zmq_strerror(error));
+    }
+    return STATUS_OK;
+}
+
+enum status engine_open(const struct engine_options *options, void *zmq_context,
+                        struct engine_links **out_links, struct status_detail *out_detail)
+{
+    struct engine_links *links = calloc(1, sizeof *links);
+    if (links == NULL) {
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for the engine link");
+    }
+    links->options = *options;
+    for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
+        links->ranks[rank].pid_fd = -1;
+    }
+    enum status status = STATUS_OK;
+    if (strlen(options->path) > 100u) {
+        status =
+            status_fail(STATUS_FABRIC_BIND, out_detail, 0,
+                        "engine link: %s: a socket's path may have 100 bytes; shorten `engines`",
+                        options->path);
+    } else {
+        (void)snprintf(links->path, sizeof links->path, "%s", options->path);
+        status = private_directory(links->path, out_detail);
+    }
+    links->arena_memory = malloc(ARENA_BYTES);
+    links->frame = malloc(ENGINE_FRAME_BYTES_MAX);
+    if (status == STATUS_OK && (links->arena_memory == NULL || links->frame == NULL)) {
+        status = status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for the engine link");
+    }
+    codec_arena_init(&links->arena, links->arena_memory, ARENA_BYTES);
+    if (status == STATUS_OK) {
+        status = bind_router(links, zmq_context, out_detail);
+    }
+    if (status != STATUS_OK) {
+        engine_close(links);
+        return status;
+    }
+    *out_links = links;
+    return STATUS_OK;
+}
+
+void engine_forget_pool(struct engine_links *links, uint32_t rank)
+{
+    struct attachment *a = &links->ranks[rank];
+    if (a->mapped) {
+        (void)munmap(a->pool, (size_t)a->pool_bytes);
+        a->mapped = false;
+    }
+    if (!a->attached) {
+        a->pool = NULL;
+    }
+}
+
+void engine_close(struct engine_links *links)
+{
+    if (links == NULL) {
+        return;
+    }
+    if (links->router != NULL) {
+        (void)zmq_close(links->router);
+    }
+    for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
+        engine_forget_pool(links, rank);
+        if (links->ranks[rank].pid_fd >= 0) {
+            (void)close(links->ranks[rank].pid_fd);
+        }
+    }
+    free(links->arena_memory);
+    free(links->frame);
+    free(links);
+}
+
+void *engine_socket(const struct engine_links *links)
+{
+    return links->router;
+}
+
+void engine_counters(const struct engine_links *links, struct engine_counters *out_counters)
+{
+    *out_counters = links->counters;
+}
+
+/* ---- sending
+ * ------------------------------------------------------------------------------------------- */
+
+static enum status send_to(struct engine_links *links, const unsigned char *identity,
+                           size_t identity_size, const Stateroom__Engine__ToEngine *message)
+{
+    const size_t size = stateroom__engine__to_engine__get_packed_size(message);
+    if (size > ENGINE_FRAME_BYTES_MAX) {
+        return STATUS_TOO_LARGE;
+    }
+    (void)stateroom__engine__to_engine__pack(message, links->frame);
+    if (zmq_send(links->router, identity, identity_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
+        links->counters.dropped_full++;
+        return errno == EAGAIN ? STATUS_AGAIN : STATUS_CLOSED;
+    }
+    if (zmq_send(links->router, links->frame, size, ZMQ_DONTWAIT) < 0) {
+        links->counters.dropped_full++;
+        return STATUS_AGAIN;
+    }
+    links->counters.sent++;
+    return STATUS_OK;
+}
+
+static enum status send_rank(struct engine_links *links, uint32_t rank,
+                             const Stateroom__Engine__ToEngine *message)
+{
+    const struct attachment *a = &links->ranks[rank < SM_RANKS_MAX ? rank : 0u];
+    if (rank >= SM_RANKS_MAX || !a->attached) {
+        return STATUS_CLOSED;
+    }
+    return send_to(links, a->identity, a->identity_size, message);
+}
+
+static void say_goodbye(struct engine_links *links, const unsigned char *identity,
+                        size_t identity_size, uint32_t http, const char *reason)
+{
+    Stateroom__Engine__ToEngine message;
+    Stateroom__Engine__Goodbye goodbye;
+    stateroom__engine__to_engine__init(&message);
+    stateroom__engine__goodbye__init(&goodbye);
+    goodbye.http = http;
+    goodbye.reason = (char *)(uintptr_t)reason;
+    message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_GOODBYE;
+    message.goodbye = &goodbye;
+    (void)send_to(links, identity, identity_size, &message);
+}
+
+void engine_send_goodbye(struct engine_links *links, uint32_t http, const char *reason)
+{
+    for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
+        const struct attachment *a = &links->ranks[rank];
+        if (a->attached) {
+            say_goodbye(links, a->identity, a->identity_size, http, reason);
+        }
+    }
+}
+
+enum status engine_send_reply(struct engine_links *links, uint32_t rank, uint64_t request,
+                              uint32_t refusal, uint32_t http, struct sm_text reason)
+{
+    Stateroom__Engine__ToEngine message;
+    Stateroom__Engine__Reply reply;
+    stateroom__engine__to_engine__init(&message);
+    stateroom__engine__reply__init(&reply);
+    reply.request = request;
+    reply.refusal = refusal;
+    reply.http = http;
+    reply.reason.data = (uint8_t *)(uintptr_t)reason.bytes;
+    reply.reason.len = reason.size;
+    message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_REPLY;
+    message.reply = &reply;
+    return send_rank(links, rank, &message);
+}
+
+enum status engine_send_result(struct engine_links *links, const struct sm_effect *tell)
+{
+    Stateroom__Engine__ToEngine message;
+    Stateroom__Engine__Result result;
+    codec_arena_reset(&links->arena);
+    stateroom__engine__to_engine__init(&message);
+    stateroom__engine__result__init(&result);
+    result.room = tell->room;
+    result.generation = tell->generation;
+    result.side = tell->side;
+    result.outcome = tell->u.tell.outcome;
+    result.pages_free = tell->u.tell.pages_free;
+    TRY(codec_cause_fill(&tell->u.tell.cause, &links->arena, &result.cause));
+    message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_RESULT;
+    message.result = &result;
+    return send_rank(links, tell->rank, &message);
+}
+
+enum status engine_send_pages_free(struct engine_links *links, const struct sm_effect *pages_free)
+{
+    Stateroom__Engine__ToEngine message;
+    Stateroom__Engine__PagesFree freed;
+    codec_arena_reset(&links->arena);
+    stateroom__engine__to_engine__init(&message);
+    stateroom__engine__pages_free__init(&freed);
+    freed.room = pages_free->room;
+    freed.generation = pages_free->generation;
+    freed.side = pages_free->side;
+    TRY(codec_runs_fill(&pages_free->u.pages, &links->arena, &freed.pages));
+    freed.n_pages = pages_free->u.pages.count;
+    message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_PAGES_FREE;
+    message.pages_free = &freed;
+    return send_rank(links, pages_free->rank, &message);
+}
+
+/* ---- attaching
+ * ------------------------------------------------------------------------------------------ */
+
+/* "/stateroom-" and a name: nothing else on this host can be mapped by way of us. */
+static bool shm_name_sound(const char *name)
+{
+    static const char prefix[] = "/stateroom-";
+    return strncmp(name, prefix, sizeof prefix - 1u) == 0 && strlen(name) < 128u &&
+           strchr(name + 1, '/') == NULL;
+}
+
+static bool map_pool(const Stateroom__Engine__Attach *attach, struct attachment *a, char *text,
+                     size_t text_size)
+{
+    struct stat info;
+    if (attach->shm_name[0] == '\0') {
+        if (attach->pid != (uint64_t)getpid() || attach->address == 0) {
+            (void)snprintf(text, text_size, "a pool by address needs the node in the same process");
+            return false;
+        }
+        a->pool = (void *)(uintptr_t)attach->address;
+        return true;
+    }
+    if (!shm_name_sound(attach->shm_name)) {
+        (void)snprintf(text, text_size, "the pool's name must begin with /stateroom-");
+        return false;
+    }
+    const int fd = shm_open(attach->shm_name, O_RDWR, 0);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        (void)snprintf(text, text_size, "shared memory %s: %s", attach->shm_name, strerror(errno));
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return false;
+    }
+    if ((uint64_t)info.st_size < a->layout.bytes) {
+        (void)snprintf(text, text_size,
+                       "shared memory %s has %lld bytes, its geometry and %u pages need %llu",
+                       attach->shm_name, (long long)info.st_size, a->layout.pages,
+                       (unsigned long long)a->layout.bytes);
+        (void)close(fd);
+        return false;
+    }
+    a->pool_bytes = a->layout.bytes;
+    a->pool = mmap(NULL, (size_t)a->pool_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const int error = errno;
+    (void)close(fd);
+    if (a->pool == MAP_FAILED) {
+        a->pool = NULL;
+        (void)snprintf(text, text_size, "shared memory %s: %s", attach->shm_name, strerror(error));
+        return false;
+    }
+    a->mapped = true;
+    return true;
+}
+
+static bool check_attach(struct engine_links *links, const Stateroom__Engine__Attach *attach,
+                         char *text, size_t text_size, uint32_t *out_http)
+{
+    *out_http = 400;
+    if (attach->protocol != 1u) {
+        (void)snprintf(text, text_size, "engine protocol %u, the node speaks 1", attach->protocol);
+        return false;
+    }
+    if (attach->rank >= links->options.ranks) {
+        (void)snprintf(text, text_size, "rank %u: the node has %u ranks (ranks)", attach->rank,
+                       links->options.ranks);
+        return false;
+    }
+    const struct attachment *a = &links->ranks[attach->rank];
+    if (a->attached && a->gone_because == NULL && a->pid != attach->pid) {
+        (void)snprintf(text, text_size, "rank %u is attached already by process %llu", attach->rank,
+                       (unsigned long long)a->pid);
+        *out_http = 409;
+        return false;
+    }
+    if (!a->attached && a->mapped) {
+        (void)snprintf(text, text_size, "the pool of the engine before is still being let go");
+        *out_http = 503; /* try again */
+        return false;
+    }
+    return true;
+}
+
+static void confirm_attach(struct engine_links *links, uint32_t rank)
+{
+    Stateroom__Engine__ToEngine message;
+    Stateroom__Engine__Attached attached;
+    stateroom__engine__to_engine__init(&message);
+    stateroom__engine__attached__init(&attached);
+    attached.node_id = links->options.node_id;
+    attached.epoch = links->options.epoch;
+    attached.node_name = (char *)(uintptr_t)links->options.node_name;
+    attached.ranks = links->options.ranks;
+    message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_ATTACHED;
+    message.attached = &attached;
+    (void)send_rank(links, rank, &message);
+}
+
+static int watch_process(uint64_t pid)
+{
+    return pid == (uint64_t)getpid() ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+}
+
+/* True: *out_event is the attachment. */
+static bool on_attach(struct engine_links *links, const unsigned char *identity,
+                      size_t identity_size, const Stateroom__Engine__Attach *attach,
+                      uint64_t now_ns, struct engine_event *out_event)
+{
+    char text[256] = "";
+    uint32_t http = 400;
+    struct status_detail detail = {"", 0};
+    struct attachment fresh;
+    memset(&fresh, 0, sizeof fresh);
+    bool well = check_attach(links, attach, text, sizeof text, &http);
+    const struct sm_geometry geometry = codec_geometry_read(attach->geometry);
+    if (well && attach->pages > 0) {
+        well = pool_layout_make(&geometry, links->options.ranks, attach->pages, attach->aux_slots,
+                                attach->aux_bytes, &fresh.layout, &detail) == STATUS_OK;
+        (void)snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, detail.text);
+        well = well && map_pool(attach, &fresh, text, sizeof text);
+    }
+    if (!well) {
+        links->counters.refused_attaches++;
+        say_goodbye(links, identity, identity_size, http, text);
+        return false;
+    }
+    struct attachment *a = &links->ranks[attach->rank];
+    if (a->mapped && a->pool != NULL) {
+        /* The same engine again (its node was away, or its connection): it brings the same memory.
+         */
+        if (fresh.mapped) {
+            (void)munmap(fresh.pool, (size_t)fresh.pool_bytes);
+        }
+        fresh.mapped = true;
+        fresh.pool = a->pool;
+        fresh.pool_bytes = a->pool_bytes;
+    }
+    if (a->pid_fd >= 0) {
+        (void)close(a->pid_fd);
+    }
+    *a = fresh;
+    a->attached = true;
+    memcpy(a->identity, identity, identity_size);
+    a->identity_size = identity_size;
+    a->pid = attach->pid;
+    a->pid_fd = watch_process(attach->pid);
+    a->last_heard_ns = now_ns;
+    (void)snprintf(a->engine, sizeof a->engine, "%s", attach->engine);
+    confirm_attach(links, attach->rank);
+    memset(out_event, 0, sizeof *out_event);
+    out_event->event = ENGINE_HAS_ATTACHED;
+    out_event->rank = attach->rank;
+    out_event->pool = a->pool;
+    out_event->layout = &a->layout;
+    out_event->pid = a->pid;
+    out_event->engine = a->engine;
+    return true;
+}
+
+/* ---- receiving
+ * ------------------------------------------------------------------------------------------ */
+
+static Stateroom__Engine__ToNode *parse(const unsigned char *bytes, size_t size,
+                                        struct codec_arena *arena)
+{
+    const struct codec_allocator allocator = codec_arena_allocator(arena);
+    ProtobufCAllocator functions;
+    memcpy(&functions, &allocator, sizeof functions);
+    return stateroom__engine__to_node__unpack(&functions, size, bytes);
+}
+
+bool engine_frame_parses(const unsigned char *bytes, size_t size, struct codec_arena *arena)
+{
+    struct sm_in_command command;
+    codec_arena_reset(arena);
+    const Stateroom__Engine__ToNode *message = parse(bytes, size, arena);
+    if (message == NULL || message->body_case == STATEROOM__ENGINE__TO_NODE__BODY__NOT_SET) {
+        return false;
+    }
+    return message->body_case != STATEROOM__ENGINE__TO_NODE__BODY_COMMAND ||
+           codec_command_read(message->command->command, arena, &command) == STATUS_OK;
+}
+
+static struct attachment *by_identity(struct engine_links *links, const unsigned char *identity,
+                                      size_t size)
+{
+    for (uint32_t rank = 0; rank < links->options.ranks; rank++) {
+        struct attachment *a = &links->ranks[rank];
+        if (a->attached && a->identity_size == size && memcmp(a->identity, identity, size) == 0) {
+            return a;
+        }
+    }
+    return NULL;
+}
+
+static bool on_command(struct engine_links *links, const struct attachment *a,
+                       const Stateroom__Engine__EngineCommand *wire, struct engine_event *out_event)
+{
+    memset(out_event, 0, sizeof *out_event);
+    if (wire->kind < SM_IN_OPEN || wire->kind > SM_IN_DELIVERED ||
+        codec_command_read(wire->command, &links->arena, &out_event->command) != STATUS_OK) {
+        links->counters.dropped_malformed++;
+        return false;
+    }
+    out_event->event = ENGINE_COMMANDS;
+    out_event->rank = (uint32_t)(a - links->ranks);
+    out_event->kind = wire->kind;
+    out_event->room = wire->room;
+    out_event->command.rank = out_event->rank; /* an engine speaks for itself only */
+    return true;
+}
+
+static bool on_frame(struct engine_links *links, const unsigned char *identity,
+                     size_t identity_size, const Stateroom__Engine__ToNode *message,
+                     uint64_t now_ns, struct engine_event *out_event)
+{
+    if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_ATTACH) {
+        return on_attach(links, identity, identity_size, message->attach, now_ns, out_event);
+    }
+    struct attachment *a = by_identity(links, identity, identity_size);
+    if (a == NULL) {
+        say_goodbye(links, identity, identity_size, 409, "not attached: attach first");
+        return false;
+    }
+    a->last_heard_ns = now_ns;
+    if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_COMMAND) {
+        return on_command(links, a, message->command, out_event);
+    }
+    if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_DETACH) {
+        a->gone_because = "it has detached";
+    } else if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_PING) {
+        Stateroom__Engine__ToEngine answer;
+        Stateroom__Engine__Pong pong;
+        stateroom__engine__to_engine__init(&answer);
+        stateroom__engine__pong__init(&pong);
+        answer.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_PONG;
+        answer.pong = &pong;
+        (void)send_to(links, identity, identity_size, &answer);
+    }
+    return false;
+}
+
+static bool receive_one(struct engine_links *links, uint64_t now_ns, struct engine_event *out_event,
+                        bool *out_given)
+{
+    unsigned char identity[IDENTITY_BYTES_MAX];
+    size_t identity_size = 0;
+    Stateroom__Engine__ToNode *message = NULL;
+    zmq_msg_t part;
+    int more = 1;
+    int parts = 0;
+    bool well = true;
+    *out_given = false;
+    codec_arena_reset(&links->arena);
+    while (more != 0) {
+        size_t size = sizeof more;
+        (void)zmq_msg_init(&part);
+        if (zmq_msg_recv(&part, links->router, ZMQ_DONTWAIT) < 0) {
+            (void)zmq_msg_close(&part);
+            return parts > 0;
+        }
+        parts++;
+        if (parts == 1) {
+            identity_size = zmq_msg_size(&part);
+            well = identity_size <= sizeof identity;
+            memcpy(identity, zmq_msg_data(&part), well ? identity_size : 0);
+        } else if (parts == 2) {
+            message = parse(zmq_msg_data(&part), zmq_msg_size(&part), &links->arena);
+        }
+        well = well && parts <= 2;
+        (void)zmq_getsockopt(links->router, ZMQ_RCVMORE, &more, &size);
+        (void)zmq_msg_close(&part);
+    }
+    links->counters.received++;
+    if (!well || message == NULL) {
+        links->counters.dropped_malformed++;
+        return true;
+    }
+    *out_given = on_frame(links, identity, identity_size, message, now_ns, out_event);
+    return true;
+}
+
+static void check_processes(struct engine_links *links, uint64_t now_ns)
+{
+    links->next_check_ns = now_ns + CHECK_INTERVAL_NS;
+    for (uint32_t rank = 0; rank < links->options.ranks; rank++) {
+        struct attachment *a = &links->ranks[rank];
+        if (!a->attached || a->gone_because != NULL) {
+            continue;
+        }
+        struct pollfd ended = {a->pid_fd, POLLIN, 0};
+        if (a->pid_fd >= 0 && poll(&ended, 1, 0) > 0) {
+            a->gone_because = "its process has ended";
+        } else if (now_ns - a->last_heard_ns > ENGINE_SILENCE_NS && a->pid_fd < 0 &&
+                   a->pid != (uint64_t)getpid()) {
+            a->gone_because = "it has been silent for too long";
+        }
+    }
+}
+
+static bool give_gone(struct engine_links *links, struct engine_event *out_event)
+{
+    for (uint32_t rank = 0; rank < links->options.ranks; rank++) {
+        struct attachment *a = &links->ranks[rank];
+        if (a->attached && a->gone_because != NULL) {
+            memset(out_event, 0, sizeof *out_event);
+            out_event->event = ENGINE_IS_GONE;
+            out_event->rank = rank;
+            out_event->why = a->gone_because;
+            out_event->pid = a->pid;
+            a->attached = false;
+            a->gone_because = NULL;
+            if (a->pid_fd >= 0) {
+                (void)close(a->pid_fd);
+                a->pid_fd = -1;
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+bool engine_next(struct engine_links *links, uint64_t now_ns, struct engine_event *out_event)
+{
+    bool given = false;
+    if (give_gone(links, out_event)) {
+        return true;
+    }
+    while (receive_one(links, now_ns, out_event, &given)) {
+        if (given) {
+            return true;
+        }
+    }
+    if (now_ns >= links->next_check_ns) {
+        check_processes(links, now_ns);
+    }
+    return give_gone(links, out_event);
+}
+
+uint64_t engine_deadline(const struct engine_links *links)
+{
+    return links->next_check_ns;
+}
