@@ -90,6 +90,13 @@ static void end_connection(struct peer_links *links, struct peer_state *peer, co
     peer->state = STATE_BEGIN;
 }
 
+void peer_drop(struct peer_links *links, uint32_t peer, uint32_t link)
+{
+    if (peer < links->options.peer_count && links->peers[peer].link == link) {
+        end_connection(links, &links->peers[peer], "it was fenced");
+    }
+}
+
 static bool seen_each_other(const struct peer_links *links, const struct peer_state *peer)
 {
     return peer->known && peer->state == STATE_HELLO &&

@@ -110,21 +110,21 @@ static size_t rounded(size_t size)
     return (size + 15u) / 16u * 16u;
 }
 
-static size_t need_of(struct sm_effect *effect)
+/* Bytes behind the effect itself. */
+static size_t parts_bytes(const struct sm_effect *effect)
 {
-    const struct parts parts = parts_of(effect);
-    size_t need = rounded(sizeof(struct slot));
+    struct sm_effect copy = *effect;
+    const struct parts parts = parts_of(&copy);
+    size_t need = 0;
     for (size_t i = 0; i < 2; i++) {
         need += parts.runs[i] == NULL ? 0 : rounded(parts.runs[i]->count * sizeof(struct sm_run));
     }
-    need += parts.texts[0] == NULL ? 0 : rounded(parts.texts[0]->size);
-    return need;
+    return need + (parts.texts[0] == NULL ? 0 : rounded(parts.texts[0]->size));
 }
 
-static void copy_parts(struct slot *slot)
+static void copy_parts(struct sm_effect *effect, unsigned char *at)
 {
-    unsigned char *at = (unsigned char *)slot + rounded(sizeof *slot);
-    const struct parts parts = parts_of(&slot->effect);
+    const struct parts parts = parts_of(effect);
     for (size_t i = 0; i < 2; i++) {
         if (parts.runs[i] != NULL && parts.runs[i]->count > 0) {
             const size_t size = parts.runs[i]->count * sizeof(struct sm_run);
@@ -141,10 +141,22 @@ static void copy_parts(struct slot *slot)
     }
 }
 
+size_t effect_copy_bytes(const struct sm_effect *effect)
+{
+    return rounded(sizeof *effect) + parts_bytes(effect);
+}
+
+struct sm_effect *effect_copy(const struct sm_effect *effect, void *memory)
+{
+    struct sm_effect *copy = memory;
+    *copy = *effect;
+    copy_parts(copy, (unsigned char *)memory + rounded(sizeof *effect));
+    return copy;
+}
+
 static void push_one(struct gate *gate, uint64_t number, const struct sm_effect *effect)
 {
-    struct sm_effect copy = *effect;
-    const size_t need = need_of(&copy);
+    const size_t need = rounded(sizeof(struct slot)) + parts_bytes(effect);
     const uint64_t to_end = gate->capacity - (gate->tail & (gate->capacity - 1u));
     if (need > to_end) {
         /* Every position is a multiple of 16, so step and state always fit before the end. */
@@ -158,8 +170,8 @@ static void push_one(struct gate *gate, uint64_t number, const struct sm_effect 
     slot->number = number;
     slot->step = need;
     slot->state = SLOT_WAITING;
-    slot->effect = copy;
-    copy_parts(slot);
+    slot->effect = *effect;
+    copy_parts(&slot->effect, (unsigned char *)slot + rounded(sizeof *slot));
     gate->tail += need;
     gate->waiting++;
     gate->without_journal += effect->without_journal ? 1u : 0u;

@@ -16,6 +16,7 @@
 #include "statemachine/sm_output.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct gate;
@@ -42,6 +43,13 @@ void gate_drop_after(struct gate *gate, uint64_t number);
 /* The protection journal_first switched off: everything leaves at once. Scenarios and replay only.
  */
 void gate_open_for_all(struct gate *gate, bool open);
+
+/*
+ * A deep copy of one effect: effect_copy_bytes says how much memory it needs (16-aligned), effect_copy
+ * writes it there. The copy is valid as long as the memory.
+ */
+size_t effect_copy_bytes(const struct sm_effect *effect);
+struct sm_effect *effect_copy(const struct sm_effect *effect, void *memory);
 
 uint64_t gate_waiting(const struct gate *gate);
 

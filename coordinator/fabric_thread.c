@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The data plane's owner: carries out writes and fences, and tells the machine what became of them.
+ */
+#include "node_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#define RESULTS_MAX 64u
+
+struct fabric_turn {
+    struct node *node;
+    /* Connections whose peers must hear when a pool changes. */
+    struct {
+        bool used;
+        uint32_t link;
+    } open[CONFIG_PEERS_MAX];
+};
+
+/* The machine must hear of it, whatever its queue looks like. */
+static void tell_machine(struct node *node, const struct sm_input *input)
+{
+    const struct timespec pause = {0, 200000};
+    while (!input_send(&node->to_machine_from_fabric, input) && !atomic_load(&node->quit)) {
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+static void answer(struct node *node, const struct fabric_answer *from)
+{
+    const struct timespec pause = {0, 200000};
+    struct fabric_answer *to = ring_begin(&node->to_control_from_fabric, sizeof *to);
+    while (to == NULL && !atomic_load(&node->quit)) {
+        (void)nanosleep(&pause, NULL);
+        to = ring_begin(&node->to_control_from_fabric, sizeof *to);
+    }
+    if (to != NULL) {
+        *to = *from;
+        ring_end(&node->to_control_from_fabric);
+    }
+}
+
+static void write_failed(struct node *node, uint64_t id, uint64_t room, const char *text)
+{
+    struct sm_input input;
+    memset(&input, 0, sizeof input);
+    input.kind = SM_IN_WRITE_DONE;
+    input.room = room;
+    input.u.write_done.write = id;
+    input.u.write_done.code = -EAGAIN;
+    input.u.write_done.text = (struct sm_text){text, (uint32_t)strlen(text)};
+    tell_machine(node, &input);
+}
+
+static void report_results(struct node *node)
+{
+    struct data_result results[RESULTS_MAX];
+    const uint32_t count = data_poll(node->data, results, RESULTS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        struct sm_input input;
+        memset(&input, 0, sizeof input);
+        input.kind = SM_IN_WRITE_DONE;
+        input.room = results[i].room;
+        input.u.write_done.write = results[i].id;
+        input.u.write_done.code = results[i].code;
+        input.u.write_done.text =
+            (struct sm_text){results[i].text, (uint32_t)strlen(results[i].text)};
+        tell_machine(node, &input);
+    }
+}
+
+/* ---- orders of the control plane
+ * ------------------------------------------------------------------------- */
+
+static void give_local(struct node *node, uint32_t peer, uint32_t link)
+{
+    struct status_detail detail;
+    struct fabric_answer local;
+    memset(&local, 0, sizeof local);
+    local.kind = ANSWER_LOCAL;
+    local.peer = peer;
+    local.link = link;
+    local.well = data_link_local(node->data, peer, link, &local.endpoint, &detail) == STATUS_OK;
+    if (!local.well) {
+        log_event(LOG_ERROR_LEVEL, "fabric.link_failed", "peer=%s link=%u reason=\"%s\"",
+                  node->config.peers[peer].name, link, detail.text);
+    }
+    answer(node, &local);
+}
+
+static void open_link(struct fabric_turn *turn, const struct fabric_order *order)
+{
+    struct node *node = turn->node;
+    struct status_detail detail;
+    struct fabric_answer local;
+    memset(&local, 0, sizeof local);
+    local.kind = ANSWER_LOCAL;
+    local.peer = order->peer;
+    local.link = order->link;
+    local.well =
+        data_link_open(node->data, order->peer, order->link, &local.endpoint, &detail) == STATUS_OK;
+    turn->open[order->peer].used = local.well;
+    turn->open[order->peer].link = order->link;
+    if (!local.well) {
+        log_event(LOG_ERROR_LEVEL, "fabric.link_failed", "peer=%s link=%u reason=\"%s\"",
+                  node->config.peers[order->peer].name, order->link, detail.text);
+    }
+    answer(node, &local);
+}
+
+static void connect_link(struct node *node, const struct fabric_order *order)
+{
+    struct status_detail detail;
+    struct fabric_answer connected;
+    const enum status status = data_link_connect(node->data, order->peer, order->link, order->ranks,
+                                                 &order->endpoint, &detail);
+    if (status != STATUS_OK) {
+        log_event(LOG_ERROR_LEVEL, "fabric.connect_failed", "peer=%s link=%u reason=\"%s\"",
+                  node->config.peers[order->peer].name, order->link, detail.text);
+    }
+    if (order->kind == ORDER_LINK_CONNECT) {
+        memset(&connected, 0, sizeof connected);
+        connected.kind = ANSWER_CONNECTED;
+        connected.peer = order->peer;
+        connected.link = order->link;
+        connected.well = status == STATUS_OK;
+        answer(node, &connected);
+    }
+}
+
+static void change_pool(struct fabric_turn *turn, const struct fabric_order *order)
+{
+    struct node *node = turn->node;
+    struct status_detail detail;
+    struct fabric_answer done;
+    memset(&done, 0, sizeof done);
+    done.rank = order->rank;
+    done.well = true;
+    if (order->kind == ORDER_POOL_REMOVE) {
+        data_pool_remove(node->data, order->rank);
+        done.kind = ANSWER_POOL_GONE;
+    } else {
+        done.kind = ANSWER_POOL_ADDED;
+        done.well = data_pool_add(node->data, order->rank, order->pool, &order->layout, &detail) ==
+                    STATUS_OK;
+        if (!done.well) {
+            log_event(LOG_ERROR_LEVEL, "fabric.pool_failed", "rank=%u reason=\"%s\"", order->rank,
+                      detail.text);
+        }
+    }
+    for (uint32_t peer = 0; peer < node->config.peer_count; peer++) {
+        if (turn->open[peer].used) {
+            give_local(node, peer, turn->open[peer].link);
+        }
+    }
+    answer(node, &done);
+}
+
+static void carry_out_order(struct fabric_turn *turn, const struct fabric_order *order)
+{
+    switch (order->kind) {
+    case ORDER_LINK_OPEN:
+        open_link(turn, order);
+        break;
+    case ORDER_LINK_CONNECT:
+    case ORDER_LINK_REGIONS:
+        connect_link(turn->node, order);
+        break;
+    default:
+        change_pool(turn, order);
+        break;
+    }
+}
+
+static uint32_t take_orders(struct fabric_turn *turn)
+{
+    uint32_t taken = 0;
+    size_t size = 0;
+    const struct fabric_order *order = ring_front(&turn->node->to_fabric_from_control, &size);
+    while (order != NULL) {
+        carry_out_order(turn, order);
+        ring_pop(&turn->node->to_fabric_from_control);
+        taken++;
+        order = ring_front(&turn->node->to_fabric_from_control, &size);
+    }
+    return taken;
+}
+
+/* ---- effects of the machine
+ * ----------------------------------------------------------------------------------- */
+
+static void write_pages(struct node *node, const struct sm_effect *effect, uint32_t peer)
+{
+    const struct timespec pause = {0, 50000};
+    const struct data_write write = {
+        effect->u.write.id,    effect->room,       peer,
+        effect->link,          effect->rank,       effect->u.write.decode_rank,
+        effect->u.write.from,  effect->u.write.to, effect->u.write.aux_from,
+        effect->u.write.aux_to};
+    if (peer == UINT32_MAX) {
+        write_failed(node, write.id, write.room, "the peer is not in the configuration any more");
+        return;
+    }
+    while (data_write(node->data, &write) == STATUS_AGAIN && !atomic_load(&node->quit)) {
+        report_results(node); /* the connection's queue is full: let it move */
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+static void fence(struct fabric_turn *turn, const struct sm_effect *effect, uint32_t peer)
+{
+    struct node *node = turn->node;
+    struct sm_input input;
+    memset(&input, 0, sizeof input);
+    if (peer != UINT32_MAX) {
+        data_link_fence(node->data, peer, effect->link);
+        if (turn->open[peer].link <= effect->link) {
+            turn->open[peer].used = false;
+        }
+        report_results(node);
+        input.u.peer.name = (struct sm_text){node->config.peers[peer].name,
+                                             (uint32_t)strlen(node->config.peers[peer].name)};
+        input.kind = SM_IN_PEER_FENCED;
+        input.u.peer.link = effect->link;
+        tell_machine(node, &input);
+        log_event(LOG_WARNING_LEVEL, "fabric.fenced", "peer=%s link=%u",
+                  node->config.peers[peer].name, effect->link);
+    }
+}
+
+static uint32_t take_effects(struct fabric_turn *turn)
+{
+    struct node *node = turn->node;
+    uint32_t taken = 0;
+    size_t size = 0;
+    const struct effect_message *message = ring_front(&node->to_fabric_from_machine, &size);
+    while (message != NULL && taken < 64u) {
+        const struct sm_effect *effect = (const struct sm_effect *)(const void *)(message + 1);
+        /* What the control plane has ordered before the machine heard of it comes first. */
+        (void)take_orders(turn);
+        if (effect->kind == SM_FX_WRITE) {
+            write_pages(node, effect, message->peer);
+        } else {
+            fence(turn, effect, message->peer);
+        }
+        ring_pop(&node->to_fabric_from_machine);
+        taken++;
+        message = ring_front(&node->to_fabric_from_machine, &size);
+    }
+    return taken;
+}
+
+void *fabric_main(void *context)
+{
+    struct fabric_turn turn;
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
+    memset(&turn, 0, sizeof turn);
+    turn.node = context;
+    struct node *node = turn.node;
+    while (!atomic_load(&node->quit)) {
+        uint32_t taken = take_orders(&turn);
+        taken += take_effects(&turn);
+        report_results(node);
+        if (taken == 0) {
+            /* Both rings wake the same descriptor: see node.c. */
+            const bool first = ring_may_sleep(&node->to_fabric_from_control);
+            const bool second = ring_may_sleep(&node->to_fabric_from_machine);
+            if (first && second) {
+                data_wait(node->data, node->to_fabric_from_machine.wake_fd, 20);
+            }
+            ring_woken(&node->to_fabric_from_control);
+            ring_woken(&node->to_fabric_from_machine);
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The single writer: takes inputs from the queues, steps the machine, hands entries to the journal
+ * and, when they are durable, effects to the planes.
+ */
+#include "node_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Inputs taken from one queue before the next one has its turn. */
+#define TURN_INPUTS_MAX 256u
+#define ENTRY_BYTES_MAX ((size_t)16 << 20)
+#define RETRY_JOURNAL_NS UINT64_C(1000000000)
+/* Entries kept while the journal cannot be written; over it inputs wait. */
+#define BACKLOG_ENTRIES_MAX 65536u
+#define BACKLOG_BYTES_MAX ((size_t)256 << 20)
+
+struct turn {
+    struct node *node;
+    unsigned char *entry; /* one packed entry */
+    /* While the journal is down: entries that wait, in order. */
+    bool journal_down;
+    uint64_t retry_at_ns;
+    unsigned char *backlog;
+    size_t backlog_used;
+    uint32_t backlog_entries;
+    uint64_t backlog_first;
+    bool stop_stepped;
+};
+
+struct backlog_head {
+    uint64_t room;
+    uint64_t size;
+};
+
+static uint64_t wall_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- effects out
+ * ---------------------------------------------------------------------------------------- */
+
+static uint32_t peer_index(const struct node *node, const struct sm_effect *effect)
+{
+    const struct sm_text name = sm_peer_name(node->machine.sm, effect->peer);
+    for (uint32_t i = 0; i < node->config.peer_count; i++) {
+        const char *candidate = node->config.peers[i].name;
+        if (strlen(candidate) == name.size && memcmp(candidate, name.bytes, name.size) == 0) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static void forward(struct ring *ring, const struct node *node, const struct sm_effect *effect,
+                    uint64_t entry)
+{
+    const struct timespec pause = {0, 200000};
+    const size_t size = sizeof(struct effect_message) + effect_copy_bytes(effect);
+    struct effect_message *message = ring_begin(ring, size);
+    while (message == NULL && !atomic_load(&node->quit)) {
+        (void)nanosleep(&pause, NULL); /* the plane is behind: it drains without us */
+        message = ring_begin(ring, size);
+    }
+    if (message != NULL) {
+        message->entry = entry;
+        message->peer = effect->peer == SM_NONE ? UINT32_MAX : peer_index(node, effect);
+        (void)effect_copy(effect, message + 1);
+        ring_end(ring);
+    }
+}
+
+static void dispatch_one(struct turn *turn, const struct sm_effect *effect, uint64_t entry)
+{
+    struct node *node = turn->node;
+    atomic_fetch_add(&node->counters.effects, 1u);
+    switch (effect->kind) {
+    case SM_FX_WRITE:
+        forward(&node->to_fabric_from_machine, node, effect, entry);
+        break;
+    case SM_FX_FENCE:
+        forward(&node->to_fabric_from_machine, node, effect, entry);
+        forward(&node->to_control_from_machine, node, effect, entry);
+        break;
+    case SM_FX_STOPPED:
+        atomic_store(&node->stopped, true);
+        break;
+    default:
+        forward(&node->to_control_from_machine, node, effect, entry);
+        break;
+    }
+}
+
+static void dispatch(struct turn *turn)
+{
+    const uint64_t durable = writer_durable(turn->node->writer);
+    uint64_t entry = 0;
+    const struct sm_effect *effect = gate_pop(turn->node->gate, durable, &entry);
+    while (effect != NULL) {
+        dispatch_one(turn, effect, entry);
+        effect = gate_pop(turn->node->gate, durable, &entry);
+    }
+}
+
+/* ---- entries
+ * ---------------------------------------------------------------------------------------------- */
+
+static void submit(struct turn *turn, uint64_t number, uint64_t room, size_t size)
+{
+    struct node *node = turn->node;
+    const struct timespec pause = {0, 200000};
+    unsigned char *slot = writer_begin(node->writer, number, room, 0, size);
+    struct status_detail detail;
+    while (slot == NULL && writer_failure(node->writer, &detail) == STATUS_OK) {
+        (void)nanosleep(&pause, NULL);
+        slot = writer_begin(node->writer, number, room, 0, size);
+    }
+    if (slot != NULL) {
+        memcpy(slot, turn->entry, size);
+        writer_submit(node->writer);
+    }
+}
+
+static void keep_in_backlog(struct turn *turn, uint64_t number, uint64_t room, size_t size)
+{
+    const struct backlog_head head = {room, size};
+    if (turn->backlog_entries == 0) {
+        turn->backlog_first = number;
+    }
+    memcpy(turn->backlog + turn->backlog_used, &head, sizeof head);
+    memcpy(turn->backlog + turn->backlog_used + sizeof head, turn->entry, size);
+    turn->backlog_used += sizeof head + size;
+    turn->backlog_entries++;
+}
+
+static bool backlog_full(const struct turn *turn)
+{
+    return turn->journal_down && (turn->backlog_entries >= BACKLOG_ENTRIES_MAX ||
+                                  turn->backlog_used + ENTRY_BYTES_MAX > BACKLOG_BYTES_MAX);
+}
+
+/* One step: machine, entry, gate. */
+static void step(struct turn *turn, struct sm_input *input)
+{
+    struct node *node = turn->node;
+    struct journal_machine *machine = &node->machine;
+    const uint64_t now = node_clock(node);
+    size_t size = 0;
+    input->time_ns = now > sm_now(machine->sm) ? now : sm_now(machine->sm);
+    sm_step(machine->sm, input, machine->output);
+    const uint64_t number = node->next_entry++;
+    struct codec_entry entry;
+    memset(&entry, 0, sizeof entry);
+    entry.input = *input;
+    entry.wall_ns = wall_ns();
+    entry.digest = machine->output->digest;
+    entry.effects = codec_effects_digest(machine->output);
+    entry.transitions = machine->output->transitions;
+    entry.transition_count = machine->output->transition_count;
+    const enum status status =
+        codec_entry_pack(&entry, &machine->scratch, turn->entry, ENTRY_BYTES_MAX, &size);
+    if (status != STATUS_OK) {
+        /* Bounds of inputs and outputs keep every entry far below the buffer: a bug of ours. */
+        log_event(LOG_ERROR_LEVEL, "machine.entry_too_large", "entry=%" PRIu64, number);
+        abort();
+    }
+    gate_push(node->gate, number, machine->output);
+    if (turn->journal_down) {
+        keep_in_backlog(turn, number, input->room, size);
+    } else {
+        submit(turn, number, input->room, size);
+    }
+    atomic_fetch_add(&node->counters.inputs, 1u);
+}
+
+static void step_simple(struct turn *turn, uint32_t kind)
+{
+    struct sm_input input;
+    memset(&input, 0, sizeof input);
+    input.kind = kind;
+    step(turn, &input);
+}
+
+/* ---- snapshots
+ * -----------------------------------------------------------------------------------------------
+ */
+
+struct snapshot_context {
+    struct turn *turn;
+    uint64_t entry;
+};
+
+static bool put_item(void *context, uint32_t index, const unsigned char *bytes, size_t size)
+{
+    const struct snapshot_context *c = context;
+    const struct timespec pause = {0, 1000000};
+    struct status_detail detail;
+    while (!writer_snapshot_item(c->turn->node->writer, c->entry, index, bytes, size)) {
+        if (writer_failure(c->turn->node->writer, &detail) != STATUS_OK ||
+            atomic_load(&c->turn->node->quit)) {
+            return false;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+static void maybe_snapshot(struct turn *turn)
+{
+    struct node *node = turn->node;
+    struct status_detail detail;
+    const uint64_t entry = node->next_entry - 1u;
+    if (turn->journal_down || entry < node->last_snapshot + node->config.snapshot_every) {
+        return;
+    }
+    node->last_snapshot = entry;
+    struct snapshot_context context = {turn, entry};
+    if (journal_machine_pack(&node->machine, entry, put_item, &context, &detail) != STATUS_OK) {
+        log_event(LOG_WARNING_LEVEL, "journal.snapshot_failed", "entry=%" PRIu64 " reason=\"%s\"",
+                  entry, detail.text);
+        return;
+    }
+    (void)writer_snapshot_end(node->writer, entry);
+    log_event(LOG_DEBUG_LEVEL, "journal.snapshot", "entry=%" PRIu64, entry);
+}
+
+/* ---- a journal that fails
+ * ------------------------------------------------------------------------------------- */
+
+/*
+ * What was stepped after the last durable entry never happened: the machine is run again up to that
+ * entry. Then it learns that the journal has failed, and its 503s leave without one.
+ */
+static bool rebuild(struct turn *turn)
+{
+    struct node *node = turn->node;
+    const uint64_t durable = writer_durable(node->writer);
+    struct journal_replay options;
+    struct journal_replayed replayed;
+    struct status_detail detail;
+    struct journal_machine fresh;
+    memset(&options, 0, sizeof options);
+    options.until = durable;
+    options.from_snapshot = true;
+    gate_drop_after(node->gate, durable);
+    if (journal_machine_open(&fresh, &detail) != STATUS_OK ||
+        journal_replay(node->journal, &fresh, &options, &replayed, &detail) != STATUS_OK) {
+        log_event(LOG_ERROR_LEVEL, "journal.unreadable", "reason=\"%s\"", detail.text);
+        node->fatal = detail;
+        return false;
+    }
+    journal_machine_close(&node->machine);
+    node->machine = fresh;
+    node->next_entry = durable + 1u;
+    return true;
+}
+
+static void journal_failed(struct turn *turn, const struct status_detail *detail)
+{
+    struct node *node = turn->node;
+    atomic_fetch_add(&node->counters.journal_failures, 1u);
+    if (!turn->journal_down) {
+        log_event(
+            LOG_ERROR_LEVEL, "journal.failed",
+            "reason=\"%s\"; rooms end with 503 and new ones are refused until it can be written",
+            detail->text);
+        if (!rebuild(turn)) {
+            atomic_store(&node->stopped, true);
+            return;
+        }
+        turn->journal_down = true;
+        turn->backlog_used = 0;
+        turn->backlog_entries = 0;
+        step_simple(turn, SM_IN_JOURNAL_FAILED);
+    }
+    turn->retry_at_ns = monotonic_ns() + RETRY_JOURNAL_NS;
+}
+
+/* Tries the entries that wait; what comes of it shows in writer_durable or writer_failure. */
+static void retry_journal(struct turn *turn)
+{
+    struct node *node = turn->node;
+    struct status_detail detail;
+    size_t at = 0;
+    if (!turn->journal_down || monotonic_ns() < turn->retry_at_ns) {
+        return;
+    }
+    writer_retry(node->writer);
+    for (uint32_t i = 0; i < turn->backlog_entries; i++) {
+        struct backlog_head head;
+        memcpy(&head, turn->backlog + at, sizeof head);
+        unsigned char *slot =
+            writer_begin(node->writer, turn->backlog_first + i, head.room, 0, (size_t)head.size);
+        if (slot == NULL) {
+            break; /* the rest is tried once this part is through */
+        }
+        memcpy(slot, turn->backlog + at + sizeof head, (size_t)head.size);
+        writer_submit(node->writer);
+        at += sizeof head + (size_t)head.size;
+    }
+    const uint64_t last = turn->backlog_first + turn->backlog_entries - 1u;
+    const struct timespec pause = {0, 1000000};
+    while (writer_durable(node->writer) < last && !atomic_load(&node->quit)) {
+        if (writer_failure(node->writer, &detail) != STATUS_OK) {
+            turn->retry_at_ns = monotonic_ns() + RETRY_JOURNAL_NS;
+            return;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    turn->journal_down = false;
+    log_event(LOG_WARNING_LEVEL, "journal.works_again", "entries_caught_up=%u",
+              turn->backlog_entries);
+    step_simple(turn, SM_IN_JOURNAL_OK);
+}
+
+static void watch_journal(struct turn *turn)
+{
+    struct status_detail detail;
+    if (!turn->journal_down && writer_failure(turn->node->writer, &detail) != STATUS_OK) {
+        journal_failed(turn, &detail);
+    }
+    retry_journal(turn);
+}
+
+/* ---- the loop
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static bool ready_for_input(const struct turn *turn)
+{
+    return gate_has_room(turn->node->gate) && !backlog_full(turn);
+}
+
+static uint32_t take_inputs(struct turn *turn, struct ring *ring)
+{
+    uint32_t taken = 0;
+    size_t size = 0;
+    while (taken < TURN_INPUTS_MAX && ready_for_input(turn)) {
+        const void *front = ring_front(ring, &size);
+        if (front == NULL) {
+            break;
+        }
+        struct sm_input input;
+        memcpy(&input, front, sizeof input); /* what it points to stays in the ring until the pop */
+        step(turn, &input);
+        ring_pop(ring);
+        taken++;
+    }
+    return taken;
+}
+
+static void wait_for_work(struct turn *turn)
+{
+    struct node *node = turn->node;
+    struct pollfd fds[3] = {{node->to_machine_from_control.wake_fd, POLLIN, 0},
+                            {node->to_machine_from_fabric.wake_fd, POLLIN, 0},
+                            {node->machine_wake, POLLIN, 0}};
+    const uint64_t deadline = sm_deadline(node->machine.sm);
+    const uint64_t now = node_clock(node);
+    uint64_t wait = deadline <= now ? 0 : deadline - now;
+    const uint64_t longest = turn->journal_down ? 100000000u : 500000000u;
+    wait = wait > longest ? longest : wait;
+    const bool first = ring_may_sleep(&node->to_machine_from_control);
+    const bool second = ring_may_sleep(&node->to_machine_from_fabric);
+    if (first && second && wait > 0) {
+        const struct timespec timeout = {(time_t)(wait / 1000000000u), (long)(wait % 1000000000u)};
+        (void)ppoll(fds, 3, &timeout, NULL);
+    }
+    ring_woken(&node->to_machine_from_control);
+    ring_woken(&node->to_machine_from_fabric);
+    uint64_t count = 0;
+    while (read(node->machine_wake, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+}
+
+static void log_summary(struct node *node)
+{
+    struct sm_gauges g;
+    struct sm_counters c;
+    struct writer_counters w;
+    sm_gauges(node->machine.sm, &g);
+    sm_counters(node->machine.sm, &c);
+    writer_counters(node->writer, &w);
+    log_event(LOG_INFO_LEVEL, "node.summary",
+              "rooms=%" PRIu64 " remembered=%" PRIu64 " writes_in_flight=%" PRIu64
+              " pages_held=%" PRIu64 " unsent_notices=%" PRIu64 " opened=%" PRIu64
+              " succeeded=%" PRIu64 " failed=%" PRIu64 " entries=%" PRIu64 " durable=%" PRIu64
+              " batches=%" PRIu64 " gate=%" PRIu64 " queue_journal=%zu queue_control=%zu "
+              "queue_fabric=%zu",
+              g.halves, g.tombstones, g.writes_in_flight, g.pages_held, g.unsent_notices,
+              c.rooms_opened, c.rooms_succeeded, c.rooms_failed, node->next_entry - 1u,
+              writer_durable(node->writer), w.batches, gate_waiting(node->gate), w.queue_bytes,
+              ring_used(&node->to_control_from_machine), ring_used(&node->to_fabric_from_machine));
+}
+
+static void one_turn(struct turn *turn)
+{
+    struct node *node = turn->node;
+    if (atomic_load(&node->stop_asked) && !turn->stop_stepped) {
+        turn->stop_stepped = true;
+        step_simple(turn, SM_IN_NODE_STOP);
+    }
+    uint32_t taken = take_inputs(turn, &node->to_machine_from_control);
+    taken += take_inputs(turn, &node->to_machine_from_fabric);
+    if (sm_deadline(node->machine.sm) <= node_clock(node) && ready_for_input(turn)) {
+        step_simple(turn, SM_IN_TICK);
+        taken++;
+    }
+    watch_journal(turn);
+    dispatch(turn);
+    maybe_snapshot(turn);
+    if (atomic_exchange(&node->summary_asked, false)) {
+        log_summary(node);
+    }
+    if (taken == 0) {
+        wait_for_work(turn);
+    }
+}
+
+void *machine_main(void *context)
+{
+    struct turn turn;
+    sigset_t all;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
+    memset(&turn, 0, sizeof turn);
+    turn.node = context;
+    turn.entry = malloc(ENTRY_BYTES_MAX);
+    turn.backlog = malloc(BACKLOG_BYTES_MAX);
+    if (turn.entry == NULL || turn.backlog == NULL) {
+        (void)status_fail(STATUS_NO_MEMORY, &turn.node->fatal, 0,
+                          "no memory for the machine thread");
+        atomic_store(&turn.node->stopped, true);
+    } else {
+        while (!atomic_load(&turn.node->quit)) {
+            one_turn(&turn);
+        }
+        log_summary(turn.node);
+    }
+    free(turn.entry);
+    free(turn.backlog);
+    return NULL;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing a node. */
+#include "node_private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define RING_BYTES ((size_t)16 << 20)
+#define GATE_BYTES ((size_t)256 << 20)
+
+uint64_t monotonic_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t node_clock(const struct node *node)
+{
+    return node->clock_base_ns + (monotonic_ns() - node->clock_start_ns);
+}
+
+/* ---- the journal, and the machine out of it
+ * -------------------------------------------------------------- */
+
+static enum status open_journal(struct node *node, struct status_detail *out_detail)
+{
+    const struct journal_options options = {
+        node->config.journal_path,
+        strcmp(node->config.journal_mode, "process") == 0 ? JOURNAL_PROCESS : JOURNAL_SYNC, false,
+        node->config.map_max};
+    return journal_open(&options, &node->journal, out_detail);
+}
+
+static enum status recover(struct node *node, struct status_detail *out_detail)
+{
+    struct journal_replay options;
+    struct journal_replayed replayed;
+    struct timespec wall;
+    const uint64_t started = monotonic_ns();
+    memset(&options, 0, sizeof options);
+    options.from_snapshot = true;
+    TRY(journal_machine_open(&node->machine, out_detail));
+    TRY(journal_replay(node->journal, &node->machine, &options, &replayed, out_detail));
+    TRY(journal_machine_lay_out(&node->machine, &node->config.settings.bounds, out_detail));
+    node->next_entry = replayed.last + 1u;
+    node->last_snapshot = replayed.started_at;
+    (void)clock_gettime(CLOCK_REALTIME, &wall);
+    const uint64_t wall_ns = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec;
+    /* Time goes on while no process runs, and never back. */
+    node->clock_base_ns = wall_ns > replayed.last_time_ns ? wall_ns : replayed.last_time_ns + 1u;
+    node->clock_start_ns = monotonic_ns();
+    log_event(LOG_INFO_LEVEL, "journal.recovered",
+              "path=%s entries=%" PRIu64 " from_snapshot_at=%" PRIu64 " replayed=%" PRIu64
+              " ms=%" PRIu64,
+              node->config.journal_path, replayed.last, replayed.started_at, replayed.entries,
+              (monotonic_ns() - started) / 1000000u);
+    return STATUS_OK;
+}
+
+/* The first entry of this process life; durable before anything else happens. */
+static enum status begin_life(struct node *node, struct status_detail *out_detail)
+{
+    struct journal_identity identity;
+    struct codec_entry entry;
+    struct sm_text peers[CONFIG_PEERS_MAX];
+    struct journal_machine *machine = &node->machine;
+    const size_t entry_bytes = (size_t)1 << 20;
+    size_t size = 0;
+    unsigned char *bytes = malloc(entry_bytes);
+    if (bytes == NULL) {
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory");
+    }
+    memset(&entry, 0, sizeof entry);
+    TRY(journal_identity(node->journal, &identity));
+    node->node_id = identity.node_id;
+    node->epoch = identity.epoch + 1u;
+    for (uint32_t i = 0; i < node->config.peer_count; i++) {
+        peers[i] = (struct sm_text){node->config.peers[i].name,
+                                    (uint32_t)strlen(node->config.peers[i].name)};
+    }
+    entry.input.kind = SM_IN_NODE_STARTED;
+    entry.input.time_ns = node_clock(node);
+    entry.input.u.node_started.node_id = node->node_id;
+    entry.input.u.node_started.epoch = node->epoch;
+    entry.input.u.node_started.name =
+        (struct sm_text){node->config.name, (uint32_t)strlen(node->config.name)};
+    entry.input.u.node_started.policy = node->config.settings.policy;
+    entry.input.u.node_started.peer_names = peers;
+    entry.input.u.node_started.peer_count = node->config.peer_count;
+    entry.bounds = node->config.settings.bounds;
+    entry.machine_version = SM_MACHINE_VERSION;
+    entry.program = (struct sm_text){"stateroomd 0.1.0", 16};
+    sm_step(machine->sm, &entry.input, machine->output);
+    entry.digest = machine->output->digest;
+    entry.effects = codec_effects_digest(machine->output);
+    entry.transitions = machine->output->transitions;
+    entry.transition_count = machine->output->transition_count;
+    enum status status = codec_entry_pack(&entry, &machine->scratch, bytes, entry_bytes, &size);
+    const struct journal_record record = {node->next_entry, 0, 0, bytes, size};
+    status = status == STATUS_OK ? journal_append(node->journal, &record) : status;
+    status = status == STATUS_OK ? journal_note_epoch(node->journal, node->epoch) : status;
+    status = status == STATUS_OK ? journal_commit(node->journal) : status;
+    free(bytes);
+    if (status != STATUS_OK) {
+        *out_detail = *journal_detail(node->journal);
+        return status;
+    }
+    gate_push(node->gate, node->next_entry, machine->output);
+    node->next_entry++;
+    return STATUS_OK;
+}
+
+/* ---- queues and planes
+ * -------------------------------------------------------------------------------------- */
+
+static enum status open_queues(struct node *node, struct status_detail *out_detail)
+{
+    struct ring *rings[] = {&node->to_machine_from_control, &node->to_machine_from_fabric,
+                            &node->to_control_from_machine, &node->to_control_from_fabric,
+                            &node->to_fabric_from_control,  &node->to_fabric_from_machine};
+    for (size_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
+        TRY(ring_open(rings[i], RING_BYTES, out_detail));
+    }
+    node->machine_wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return node->machine_wake >= 0
+               ? STATUS_OK
+               : status_fail(STATUS_SYSTEM, out_detail, errno, "eventfd: %s", strerror(errno));
+}
+
+static enum status open_planes(struct node *node, struct status_detail *out_detail)
+{
+    const struct config *config = &node->config;
+    const struct data_options data = {config->provider, config->fabric_address,
+                                      (uint32_t)config->window, 0};
+    TRY(data_open(&data, &node->data, out_detail));
+    node->zmq_context = zmq_ctx_new();
+    if (node->zmq_context == NULL) {
+        return status_fail(STATUS_SYSTEM, out_detail, errno, "zmq: %s", zmq_strerror(errno));
+    }
+    for (uint32_t i = 0; i < config->peer_count; i++) {
+        node->addresses[i].name = config->peers[i].name;
+        node->addresses[i].address = config->peers[i].address;
+    }
+    const struct peer_options peers = {config->name,
+                                       node->node_id,
+                                       node->epoch,
+                                       (uint32_t)config->ranks,
+                                       config->listen,
+                                       data_provider(node->data),
+                                       config->insecure,
+                                       config->settings.heartbeat_interval_ns,
+                                       config->settings.heartbeat_bound_ns,
+                                       sm_link_last(node->machine.sm),
+                                       node->addresses,
+                                       config->peer_count};
+    TRY(peer_open(&peers, node->zmq_context, monotonic_ns(), &node->peers, out_detail));
+    const struct engine_options engines = {config->engines, config->name, node->node_id,
+                                           node->epoch, (uint32_t)config->ranks};
+    return engine_open(&engines, node->zmq_context, &node->engines, out_detail);
+}
+
+static enum status start_thread(pthread_t *thread, void *(*main)(void *), struct node *node,
+                                struct status_detail *out_detail)
+{
+    const int error = pthread_create(thread, NULL, main, node);
+    return error == 0
+               ? STATUS_OK
+               : status_fail(STATUS_SYSTEM, out_detail, error, "no thread: %s", strerror(error));
+}
+
+static enum status start_threads(struct node *node, struct status_detail *out_detail)
+{
+    TRY(writer_start(node->journal, node->machine_wake, &node->writer, out_detail));
+    TRY(start_thread(&node->machine_thread, machine_main, node, out_detail));
+    TRY(start_thread(&node->fabric_thread, fabric_main, node, out_detail));
+    TRY(start_thread(&node->control_thread, control_main, node, out_detail));
+    node->threads = true;
+    return STATUS_OK;
+}
+
+enum status node_start(const struct config *config, struct node **out_node,
+                       struct status_detail *out_detail)
+{
+    struct node *node = calloc(1, sizeof *node);
+    if (node == NULL) {
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a node");
+    }
+    node->config = *config;
+    node->machine_wake = -1;
+    if (config->settings.policy.protections_off != 0) {
+        free(node);
+        return status_fail(STATUS_CONFIG, out_detail, 0,
+                           "a node does not run with a protection switched off");
+    }
+    enum status status = open_queues(node, out_detail);
+    status = status == STATUS_OK ? gate_create(GATE_BYTES, &node->gate, out_detail) : status;
+    status = status == STATUS_OK ? open_journal(node, out_detail) : status;
+    status = status == STATUS_OK ? recover(node, out_detail) : status;
+    status = status == STATUS_OK ? begin_life(node, out_detail) : status;
+    status = status == STATUS_OK ? open_planes(node, out_detail) : status;
+    status = status == STATUS_OK ? start_threads(node, out_detail) : status;
+    if (status != STATUS_OK) {
+        node_destroy(node);
+        return status;
+    }
+    log_event(LOG_INFO_LEVEL, "node.ready",
+              "id=%016" PRIx64 " epoch=%" PRIu64 " listen=%s engines=%s peers=%u fabric=\"%s\"",
+              node->node_id, node->epoch, config->listen, config->engines, config->peer_count,
+              data_explanation(node->data));
+    *out_node = node;
+    return STATUS_OK;
+}
+
+void node_stop(struct node *node)
+{
+    const uint64_t one = 1;
+    atomic_store(&node->stop_asked, true);
+    if (write(node->machine_wake, &one, sizeof one) < 0) {
+        return; /* it looks twice a second anyway */
+    }
+}
+
+void node_log_summary(struct node *node)
+{
+    const uint64_t one = 1;
+    atomic_store(&node->summary_asked, true);
+    if (write(node->machine_wake, &one, sizeof one) < 0) {
+        return;
+    }
+}
+
+bool node_wait(struct node *node, uint32_t timeout_ms)
+{
+    const struct timespec pause = {0, 10000000};
+    for (uint32_t waited = 0; waited < timeout_ms; waited += 10u) {
+        if (atomic_load(&node->stopped)) {
+            return true;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return atomic_load(&node->stopped);
+}
+
+void node_destroy(struct node *node)
+{
+    if (node == NULL) {
+        return;
+    }
+    atomic_store(&node->quit, true);
+    if (node->threads) {
+        (void)pthread_join(node->machine_thread, NULL);
+        (void)pthread_join(node->control_thread, NULL);
+        (void)pthread_join(node->fabric_thread, NULL);
+    }
+    if (node->writer != NULL) {
+        node->journal = writer_stop(node->writer);
+    }
+    data_close(node->data);
+    peer_close(node->peers);
+    engine_close(node->engines);
+    if (node->zmq_context != NULL) {
+        (void)zmq_ctx_term(node->zmq_context);
+    }
+    journal_close(node->journal);
+    journal_machine_close(&node->machine);
+    gate_destroy(node->gate);
+    struct ring *rings[] = {&node->to_machine_from_control, &node->to_machine_from_fabric,
+                            &node->to_control_from_machine, &node->to_control_from_fabric,
+                            &node->to_fabric_from_control,  &node->to_fabric_from_machine};
+    for (size_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
+        ring_close(rings[i]);
+    }
+    if (node->machine_wake >= 0) {
+        (void)close(node->machine_wake);
+    }
+    free(node);
+}
