@@ -33,11 +33,15 @@ struct turn {
     uint32_t backlog_entries;
     uint64_t backlog_first;
     bool stop_stepped;
+    /* Other rooms that the entry is about. */
+    uint64_t also[SM_TRANSITIONS_MAX];
+    uint32_t also_count;
 };
 
 struct backlog_head {
     uint64_t room;
     uint64_t size;
+    uint64_t also;
 };
 
 static uint64_t wall_ns(void)
@@ -119,11 +123,12 @@ static void submit(struct turn *turn, uint64_t number, uint64_t room, size_t siz
 {
     struct node *node = turn->node;
     const struct timespec pause = {0, 200000};
-    unsigned char *slot = writer_begin(node->writer, number, room, 0, size);
+    unsigned char *slot =
+        writer_begin(node->writer, number, room, turn->also, turn->also_count, size);
     struct status_detail detail;
     while (slot == NULL && writer_failure(node->writer, &detail) == STATUS_OK) {
         (void)nanosleep(&pause, NULL);
-        slot = writer_begin(node->writer, number, room, 0, size);
+        slot = writer_begin(node->writer, number, room, turn->also, turn->also_count, size);
     }
     if (slot != NULL) {
         memcpy(slot, turn->entry, size);
@@ -133,13 +138,16 @@ static void submit(struct turn *turn, uint64_t number, uint64_t room, size_t siz
 
 static void keep_in_backlog(struct turn *turn, uint64_t number, uint64_t room, size_t size)
 {
-    const struct backlog_head head = {room, size};
+    const struct backlog_head head = {room, size, turn->also_count};
+    const size_t also_bytes = turn->also_count * sizeof turn->also[0];
     if (turn->backlog_entries == 0) {
         turn->backlog_first = number;
     }
     memcpy(turn->backlog + turn->backlog_used, &head, sizeof head);
-    memcpy(turn->backlog + turn->backlog_used + sizeof head, turn->entry, size);
-    turn->backlog_used += sizeof head + size;
+    memcpy(turn->backlog + turn->backlog_used + sizeof head, turn->also, also_bytes);
+    memcpy(turn->backlog + turn->backlog_used + sizeof head + also_bytes, turn->entry, size);
+    /* Rounded, so that the rooms of the next one are aligned. */
+    turn->backlog_used += (sizeof head + also_bytes + size + 15u) / 16u * 16u;
     turn->backlog_entries++;
 }
 
@@ -147,6 +155,20 @@ static bool backlog_full(const struct turn *turn)
 {
     return turn->journal_down && (turn->backlog_entries >= BACKLOG_ENTRIES_MAX ||
                                   turn->backlog_used + ENTRY_BYTES_MAX > BACKLOG_BYTES_MAX);
+}
+
+/* The rooms of the transitions besides the input's own, each once in a row. */
+static void collect_rooms(struct turn *turn, uint64_t own)
+{
+    const struct sm_output *output = turn->node->machine.output;
+    turn->also_count = 0;
+    for (uint32_t i = 0; i < output->transition_count; i++) {
+        const uint64_t room = output->transitions[i].room;
+        const bool same = turn->also_count > 0 && turn->also[turn->also_count - 1u] == room;
+        if (room != 0 && room != own && !same) {
+            turn->also[turn->also_count++] = room;
+        }
+    }
 }
 
 /* One step: machine, entry, gate. */
@@ -175,6 +197,7 @@ static void step(struct turn *turn, struct sm_input *input)
         abort();
     }
     gate_push(node->gate, number, machine->output);
+    collect_rooms(turn, input->room);
     if (turn->journal_down) {
         keep_in_backlog(turn, number, input->room, size);
     } else {
@@ -299,14 +322,17 @@ static void retry_journal(struct turn *turn)
     for (uint32_t i = 0; i < turn->backlog_entries; i++) {
         struct backlog_head head;
         memcpy(&head, turn->backlog + at, sizeof head);
-        unsigned char *slot =
-            writer_begin(node->writer, turn->backlog_first + i, head.room, 0, (size_t)head.size);
+        const unsigned char *bytes = turn->backlog + at + sizeof head;
+        const size_t also_bytes = (size_t)head.also * sizeof turn->also[0];
+        unsigned char *slot = writer_begin(node->writer, turn->backlog_first + i, head.room,
+                                           (const uint64_t *)(const void *)bytes,
+                                           (uint32_t)head.also, (size_t)head.size);
         if (slot == NULL) {
             break; /* the rest is tried once this part is through */
         }
-        memcpy(slot, turn->backlog + at + sizeof head, (size_t)head.size);
+        memcpy(slot, bytes + also_bytes, (size_t)head.size);
         writer_submit(node->writer);
-        at += sizeof head + (size_t)head.size;
+        at += (sizeof head + also_bytes + (size_t)head.size + 15u) / 16u * 16u;
     }
     const uint64_t last = turn->backlog_first + turn->backlog_entries - 1u;
     const struct timespec pause = {0, 1000000};

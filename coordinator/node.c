@@ -104,7 +104,7 @@ static enum status begin_life(struct node *node, struct status_detail *out_detai
     entry.transitions = machine->output->transitions;
     entry.transition_count = machine->output->transition_count;
     enum status status = codec_entry_pack(&entry, &machine->scratch, bytes, entry_bytes, &size);
-    const struct journal_record record = {node->next_entry, 0, 0, bytes, size};
+    const struct journal_record record = {node->next_entry, 0, 0, bytes, size, NULL, 0};
     status = status == STATUS_OK ? journal_append(node->journal, &record) : status;
     status = status == STATUS_OK ? journal_note_epoch(node->journal, node->epoch) : status;
     status = status == STATUS_OK ? journal_commit(node->journal) : status;

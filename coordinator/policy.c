@@ -51,7 +51,8 @@ static const struct policy_key keys[] = {
           "decode ranks that one room may have"),
     COUNT("pages_per_room_max", policy.pages_per_room_max, 1, 262144,
           "pages of one rank in a room"),
-    COUNT("reason_bytes_max", reason_bytes_max, 16, SM_REASON_BYTES_MAX, "bytes of a reason text"),
+    COUNT("reason_bytes_max", policy.reason_bytes_max, 16, SM_REASON_BYTES_MAX,
+          "bytes of a reason text"),
     COUNT("writes_max", bounds.writes_max, 64, 1u << 24, "writes posted and not completed"),
     COUNT("page_runs_max", bounds.runs_max, 64, 1u << 30, "page runs that all rooms hold together"),
     COUNT("pages_max", bounds.pages_max, 64, 1u << 30, "pages of all pools of the node"),
@@ -81,7 +82,6 @@ void node_settings_default(struct node_settings *out)
     sm_bounds_default(&out->bounds);
     out->heartbeat_interval_ns = S;
     out->heartbeat_bound_ns = 5u * S;
-    out->reason_bytes_max = SM_REASON_BYTES_MAX;
 }
 
 /* ---- values

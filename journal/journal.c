@@ -188,6 +188,7 @@ static enum status open_tables(struct journal *journal)
     code = code != 0 ? code : mdb_dbi_open(txn, "heads", create | MDB_INTEGERKEY, &journal->heads);
     code = code != 0 ? code : mdb_dbi_open(txn, "meta", create, &journal->meta);
     code = code != 0 ? code : mdb_dbi_open(txn, "snapshots", create, &journal->snapshots);
+    code = code != 0 ? code : mdb_dbi_open(txn, "also", create, &journal->also);
     if (code != MDB_SUCCESS) {
         mdb_txn_abort(txn);
         if (code == MDB_NOTFOUND) {
@@ -441,6 +442,14 @@ static enum status append_record(struct journal *journal, const struct journal_r
     if (record->room != 0) {
         value = val_of(&record->number, sizeof record->number);
         code = mdb_put(journal->write, journal->heads, &room_key, &value, 0);
+    }
+    for (uint32_t i = 0; i < record->also_count && (code == MDB_SUCCESS || code == MDB_NOTFOUND);
+         i++) {
+        unsigned char raw[16];
+        journal_also_key(raw, record->also[i], record->number);
+        MDB_val also_key = val_of(raw, sizeof raw);
+        value = val_of("", 0);
+        code = mdb_put(journal->write, journal->also, &also_key, &value, 0);
     }
     journal->pending.last = record->number;
     journal->pending.first = journal->pending.first == 0 ? record->number : journal->pending.first;

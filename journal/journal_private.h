@@ -15,6 +15,7 @@ struct journal {
     MDB_dbi heads;
     MDB_dbi meta;
     MDB_dbi snapshots;
+    MDB_dbi also; /* (room, entry), big-endian, no value */
     MDB_txn *write;
     MDB_txn *read;
     bool read_active;
@@ -29,6 +30,9 @@ struct journal {
 
 /* Translates LMDB's and the system's codes; the only place that knows them. */
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what);
+
+/* 16 bytes that sort by room, then by entry. */
+void journal_also_key(unsigned char *key, uint64_t room, uint64_t number);
 
 /* ---- the frame (FORMAT.md): 56 bytes before each payload, little-endian
  * -------------------------------- */

@@ -130,6 +130,44 @@ enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t 
     return status;
 }
 
+void journal_also_key(unsigned char *key, uint64_t room, uint64_t number)
+{
+    for (size_t i = 0; i < 8; i++) {
+        key[i] = (unsigned char)(room >> (56u - 8u * i));
+        key[8 + i] = (unsigned char)(number >> (56u - 8u * i));
+    }
+}
+
+enum status journal_room_also(struct journal *journal, uint64_t room, uint64_t from,
+                              uint64_t *out_number)
+{
+    MDB_txn *txn = NULL;
+    MDB_cursor *cursor = NULL;
+    unsigned char raw[16];
+    TRY(reading(journal, &txn));
+    int code = mdb_cursor_open(txn, journal->also, &cursor);
+    if (code != MDB_SUCCESS) {
+        return journal_lmdb_status(journal, code, "its room index cannot be read");
+    }
+    journal_also_key(raw, room, from);
+    MDB_val key = val_of(raw, sizeof raw);
+    MDB_val value;
+    code = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
+    const bool found =
+        code == MDB_SUCCESS && key.mv_size == sizeof raw && memcmp(key.mv_data, raw, 8) == 0;
+    if (found) {
+        *out_number = 0;
+        for (size_t i = 8; i < 16; i++) {
+            *out_number = *out_number << 8 | ((const unsigned char *)key.mv_data)[i];
+        }
+    }
+    mdb_cursor_close(cursor);
+    if (code != MDB_SUCCESS && code != MDB_NOTFOUND) {
+        return journal_lmdb_status(journal, code, "its room index cannot be read");
+    }
+    return found ? STATUS_OK : STATUS_END;
+}
+
 /* ---- snapshots: keys are (entry, index), big-endian, so that they sort
  * ------------------------------------ */
 

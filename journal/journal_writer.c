@@ -23,7 +23,7 @@ struct item {
     uint64_t kind;
     uint64_t number; /* entry; of a snapshot: the entry it includes */
     uint64_t room;
-    uint64_t epoch; /* to be noted with the batch; 0: none */
+    uint64_t also;  /* rooms, before the bytes */
     uint64_t index; /* of a snapshot's item */
     uint64_t size;  /* of the bytes that follow */
 };
@@ -77,7 +77,8 @@ static void fail(struct journal_writer *writer, enum status status)
 static enum status append_item(struct journal_writer *writer, const struct item *item,
                                uint64_t *last)
 {
-    const unsigned char *bytes = (const unsigned char *)(item + 1);
+    const uint64_t *also = (const uint64_t *)(const void *)(item + 1);
+    const unsigned char *bytes = (const unsigned char *)(also + item->also);
     struct journal *journal = writer->journal;
     if (item->kind == ITEM_SNAPSHOT) {
         return journal_snapshot_put(journal, item->number, (uint32_t)item->index, bytes,
@@ -86,10 +87,11 @@ static enum status append_item(struct journal_writer *writer, const struct item 
     if (item->kind == ITEM_SNAPSHOT_END) {
         return journal_snapshot_prune(journal, 2);
     }
-    const struct journal_record record = {item->number, item->room, 0, bytes, (size_t)item->size};
+    const struct journal_record record = {
+        item->number, item->room, 0, bytes, (size_t)item->size, also, (uint32_t)item->also};
     TRY(journal_append(journal, &record));
     *last = item->number;
-    return item->epoch != 0 ? journal_note_epoch(journal, item->epoch) : STATUS_OK;
+    return STATUS_OK;
 }
 
 /* Takes what has arrived into one batch and commits it. */
@@ -233,15 +235,19 @@ static struct item *begin_item(struct journal_writer *writer, uint64_t kind, uin
 }
 
 unsigned char *writer_begin(struct journal_writer *writer, uint64_t number, uint64_t room,
-                            uint64_t epoch_to_note, size_t size)
+                            const uint64_t *also, uint32_t also_count, size_t size)
 {
-    struct item *item = begin_item(writer, ITEM_ENTRY, number, size);
+    struct item *item = begin_item(writer, ITEM_ENTRY, number, size + also_count * sizeof *also);
     if (item == NULL) {
         return NULL;
     }
     item->room = room;
-    item->epoch = epoch_to_note;
-    return (unsigned char *)(item + 1);
+    item->also = also_count;
+    item->size = size;
+    if (also_count > 0) {
+        memcpy(item + 1, also, also_count * sizeof *also);
+    }
+    return (unsigned char *)(item + 1) + also_count * sizeof *also;
 }
 
 void writer_submit(struct journal_writer *writer)

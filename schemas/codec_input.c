@@ -60,6 +60,7 @@ static enum status policy_fill(const struct sm_policy *p, struct codec_arena *ar
     wire->rooms_per_peer_max = p->rooms_per_peer_max;
     wire->destinations_per_room_max = p->destinations_per_room_max;
     wire->pages_per_room_max = p->pages_per_room_max;
+    wire->reason_bytes_max = p->reason_bytes_max;
     wire->ranks = p->ranks;
     wire->protections_off = p->protections_off;
     for (size_t i = 0; i < SM_RANKS_MAX; i++) {
@@ -90,6 +91,7 @@ static enum status policy_read(const Stateroom__Journal__Policy *wire, struct sm
     p->rooms_per_peer_max = wire->rooms_per_peer_max;
     p->destinations_per_room_max = wire->destinations_per_room_max;
     p->pages_per_room_max = wire->pages_per_room_max;
+    p->reason_bytes_max = wire->reason_bytes_max;
     p->ranks = wire->ranks;
     p->protections_off = wire->protections_off;
     for (size_t i = 0; i < wire->n_sources_by_hand; i++) {

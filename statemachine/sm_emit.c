@@ -88,7 +88,7 @@ void sm_refuse(struct sm *sm, struct sm_output *out, const struct sm_input *inpu
 {
     SM_ASSERT(refusal > SM_REFUSAL_NONE && refusal < SM_REFUSAL_COUNT);
     sm->counters.refused[refusal]++;
-    const struct sm_text kept = sm_output_text(out, sm_text_cut(text));
+    const struct sm_text kept = sm_output_text(out, sm_text_cut(text, SM_REASON_BYTES_MAX));
     struct sm_transition *transition = sm_emit(sm, out, SM_TR_REFUSED, NULL);
     transition->room = input->room;
     transition->a = refusal;

@@ -370,5 +370,5 @@ void sm_remember(struct sm *sm, struct sm_output *out, uint64_t room, uint32_t s
     transition->generation = generation;
     transition->a = SM_OUTCOME_FAILED;
     transition->b = cause.http;
-    transition->text = sm_output_text(out, sm_text_cut(cause.reason));
+    transition->text = sm_output_text(out, sm_text_cut(cause.reason, SM_REASON_BYTES_MAX));
 }

@@ -39,7 +39,8 @@ void sm_answer(struct sm *sm, struct sm_output *out, const struct sm_input *inpu
     effect->u.message.drained = true;
     if (cause != NULL) {
         effect->u.message.cause = *cause;
-        effect->u.message.cause.reason = sm_output_text(out, sm_text_cut(cause->reason));
+        effect->u.message.cause.reason =
+            sm_output_text(out, sm_text_cut(cause->reason, SM_REASON_BYTES_MAX));
     }
 }
 

@@ -35,6 +35,7 @@ void sm_policy_default(struct sm_policy *out)
     out->rooms_per_peer_max = 16384u;
     out->destinations_per_room_max = SM_DESTINATIONS_MAX;
     out->pages_per_room_max = SM_OUTPUT_RUNS_MAX;
+    out->reason_bytes_max = SM_REASON_BYTES_MAX;
     out->ranks = 1;
 }
 
@@ -44,7 +45,8 @@ static bool policy_sound(const struct sm_policy *policy)
            policy->retry_max_ns >= policy->retry_first_ns &&
            policy->destinations_per_room_max >= 1u &&
            policy->destinations_per_room_max <= SM_DESTINATIONS_MAX &&
-           policy->pages_per_room_max <= SM_OUTPUT_RUNS_MAX;
+           policy->pages_per_room_max <= SM_OUTPUT_RUNS_MAX &&
+           policy->reason_bytes_max <= SM_REASON_BYTES_MAX;
 }
 
 /* The process that posted them is gone, and its fabric with it. */

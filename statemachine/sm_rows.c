@@ -95,6 +95,7 @@ void sm_row_node(struct sm *sm, struct row *row)
     sm_row32(row, &p->rooms_per_peer_max);
     sm_row32(row, &p->destinations_per_room_max);
     sm_row32(row, &p->pages_per_room_max);
+    sm_row32(row, &p->reason_bytes_max);
     sm_row32(row, &p->ranks);
     sm_row32(row, &p->protections_off);
     sm_row64(row, &sm->node_id);

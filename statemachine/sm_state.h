@@ -384,8 +384,8 @@ void sm_put_hex(struct sm_writer *writer, uint64_t number);
 struct sm_text sm_writer_text(const struct sm_writer *writer);
 struct sm_text sm_text_of(const char *zero_terminated);
 bool sm_text_same(struct sm_text a, struct sm_text b);
-/* Cut to SM_REASON_BYTES_MAX at a character, so that the rest is still UTF-8. */
-struct sm_text sm_text_cut(struct sm_text text);
+/* Cut to `most` bytes at a character, so that the rest is still UTF-8. */
+struct sm_text sm_text_cut(struct sm_text text, uint32_t most);
 
 uint32_t sm_reason_keep(struct sm *sm, struct sm_text text); /* SM_NONE: empty or no room */
 void sm_reason_drop(struct sm *sm, uint32_t reason);

@@ -72,10 +72,10 @@ bool sm_text_same(struct sm_text a, struct sm_text b)
     return a.size == b.size && sm_same(a.bytes, b.bytes, a.size);
 }
 
-struct sm_text sm_text_cut(struct sm_text text)
+struct sm_text sm_text_cut(struct sm_text text, uint32_t most)
 {
-    if (text.size > SM_REASON_BYTES_MAX) {
-        uint32_t size = SM_REASON_BYTES_MAX;
+    if (text.size > most) {
+        uint32_t size = most;
         /* Step back over the rest of a character that does not fit whole. */
         while (size > 0 && ((unsigned char)text.bytes[size] & 0xc0u) == 0x80u) {
             size--;
@@ -105,7 +105,7 @@ static uint32_t *reason_head(const struct sm *sm, uint64_t hash)
 
 uint32_t sm_reason_keep(struct sm *sm, struct sm_text text)
 {
-    text = sm_text_cut(text);
+    text = sm_text_cut(text, sm->policy.reason_bytes_max);
     if (text.size == 0) {
         return SM_NONE;
     }

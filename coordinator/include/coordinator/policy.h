@@ -20,7 +20,6 @@ struct node_settings {
     struct sm_bounds bounds;
     uint64_t heartbeat_interval_ns; /* 1 s */
     uint64_t heartbeat_bound_ns;    /* 5 s */
-    uint32_t reason_bytes_max;      /* 512 */
 };
 
 enum policy_type { POLICY_DURATION, POLICY_COUNT };

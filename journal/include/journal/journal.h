@@ -79,6 +79,9 @@ struct journal_record {
     uint64_t room_before; /* reading: the room's entry before this one, 0 none */
     const unsigned char *payload;
     size_t payload_size;
+    /* Appending: other rooms that the entry is about (a lost peer ends many), for their histories. */
+    const uint64_t *also;
+    uint32_t also_count;
 };
 
 /* Adds one record to the batch, beginning one if there is none. Failure aborts the whole batch. */
@@ -110,6 +113,12 @@ enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *
  * For walks over all rooms: start with 0 (room 0 stands for no room and is never given).
  */
 enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t *out_room,
+                              uint64_t *out_number);
+/*
+ * The first entry at or after `from` that is about the room although its own room is another; STATUS_END.
+ * With journal_room_last and room_before it makes the whole history of a room.
+ */
+enum status journal_room_also(struct journal *journal, uint64_t room, uint64_t from,
                               uint64_t *out_number);
 /* Lets go of what reading holds in the map; call it when pausing (a reader keeps old pages alive).
  */

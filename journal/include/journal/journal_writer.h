@@ -28,9 +28,12 @@ enum status writer_start(struct journal *take_journal, int wake_fd,
 /* Commits what it has, stops the thread, and gives the handle back. */
 struct journal *writer_stop(struct journal_writer *writer);
 
-/* Room for one entry of `size` bytes; NULL when the queue is full. Fill it, then writer_submit. */
+/*
+ * Room for one entry of `size` bytes; NULL when the queue is full. Fill it, then writer_submit. `also`: other
+ * rooms that it is about (copied).
+ */
 unsigned char *writer_begin(struct journal_writer *writer, uint64_t number, uint64_t room,
-                            uint64_t epoch_to_note, size_t size);
+                            const uint64_t *also, uint32_t also_count, size_t size);
 void writer_submit(struct journal_writer *writer);
 
 /* Greatest entry that is durable. */

@@ -54,8 +54,9 @@ struct sm_policy {
     uint32_t rooms_per_peer_max; /* 16,384: live halves that name one peer */
     uint32_t destinations_per_room_max; /* 64, at most SM_DESTINATIONS_MAX */
     uint32_t pages_per_room_max;        /* 262,144 per rank */
-    uint32_t ranks;           /* engine ranks of this node (its TP size), 1..SM_RANKS_MAX */
-    uint32_t protections_off; /* bit set of enum sm_protection; 0 in every real node */
+    uint32_t reason_bytes_max; /* 512, at most SM_REASON_BYTES_MAX: longer reasons are cut */
+    uint32_t ranks;            /* engine ranks of this node (its TP size), 1..SM_RANKS_MAX */
+    uint32_t protections_off;  /* bit set of enum sm_protection; 0 in every real node */
     /* Sources of each decode rank when stated by hand: a mask of prefill ranks; 0 = by TP size. */
     uint64_t sources_by_hand[SM_RANKS_MAX];
 };
