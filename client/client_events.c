@@ -55,17 +55,17 @@ static bool on_result(struct stateroom *s, const Stateroom__Engine__Result *resu
                       struct stateroom_event *out)
 {
     struct told *known = find_told(s, result->room, result->generation, result->side);
-    client_confirm(s, result->room, result->generation, result->side);
     if (known != NULL) {
-        if (known->pages_out && result->pages_free) {
-            known->pages_out = 0; /* told again, with news */
+        const bool news = known->pages_out && result->pages_free;
+        if (news) {
+            known->pages_out = 0; /* told again, and now the pages are free too */
             *out = blank_event(s, STATEROOM_PAGES_FREE);
             out->room = known->room;
             out->generation = known->generation;
             out->side = (enum stateroom_side)known->side;
-            return true;
         }
-        return false;
+        client_confirm(s, known->room, known->generation, known->side);
+        return news;
     }
     struct told *told = &s->told[s->told_next % CLIENT_TOLD_MAX];
     s->told_next++;
@@ -81,6 +81,8 @@ static bool on_result(struct stateroom *s, const Stateroom__Engine__Result *resu
         out->http = result->cause->http;
         keep_reason(s, result->cause->reason.data, result->cause->reason.len);
     }
+    /* Last: packing the confirmation takes the memory that the result was unpacked into. */
+    client_confirm(s, told->room, told->generation, told->side);
     return true;
 }
 

@@ -33,6 +33,7 @@ struct attachment {
     uint64_t pool_bytes;
     struct pool_layout layout;
     char engine[ENGINE_NAME_BYTES];
+    char shm_name[128];
     const char *gone_because;
 };
 
@@ -351,7 +352,15 @@ static bool map_pool(const Stateroom__Engine__Attach *attach, struct attachment 
         return false;
     }
     a->mapped = true;
+    (void)snprintf(a->shm_name, sizeof a->shm_name, "%s", attach->shm_name);
     return true;
+}
+
+/* Whether the process of an attachment has ended, although nobody has looked since. */
+static bool process_ended(const struct attachment *a)
+{
+    struct pollfd ended = {a->pid_fd, POLLIN, 0};
+    return a->pid_fd >= 0 && poll(&ended, 1, 0) > 0;
 }
 
 static bool check_attach(struct engine_links *links, const Stateroom__Engine__Attach *attach,
@@ -367,14 +376,17 @@ static bool check_attach(struct engine_links *links, const Stateroom__Engine__At
                        links->options.ranks);
         return false;
     }
-    const struct attachment *a = &links->ranks[attach->rank];
+    struct attachment *a = &links->ranks[attach->rank];
+    if (a->attached && a->gone_because == NULL && process_ended(a)) {
+        a->gone_because = "its process has ended";
+    }
     if (a->attached && a->gone_because == NULL && a->pid != attach->pid) {
         (void)snprintf(text, text_size, "rank %u is attached already by process %llu", attach->rank,
                        (unsigned long long)a->pid);
         *out_http = 409;
         return false;
     }
-    if (!a->attached && a->mapped) {
+    if ((a->attached && a->gone_because != NULL) || (!a->attached && a->mapped)) {
         (void)snprintf(text, text_size, "the pool of the engine before is still being let go");
         *out_http = 503; /* try again */
         return false;
@@ -589,8 +601,7 @@ static void check_processes(struct engine_links *links, uint64_t now_ns)
         if (!a->attached || a->gone_because != NULL) {
             continue;
         }
-        struct pollfd ended = {a->pid_fd, POLLIN, 0};
-        if (a->pid_fd >= 0 && poll(&ended, 1, 0) > 0) {
+        if (process_ended(a)) {
             a->gone_because = "its process has ended";
         } else if (now_ns - a->last_heard_ns > ENGINE_SILENCE_NS && a->pid_fd < 0 &&
                    a->pid != (uint64_t)getpid()) {
@@ -611,6 +622,11 @@ static bool give_gone(struct engine_links *links, struct engine_event *out_event
             out_event->pid = a->pid;
             a->attached = false;
             a->gone_because = NULL;
+            if (a->shm_name[0] != '\0') {
+                /* A killed engine cannot take its shared memory with it. */
+                (void)shm_unlink(a->shm_name);
+                a->shm_name[0] = '\0';
+            }
             if (a->pid_fd >= 0) {
                 (void)close(a->pid_fd);
                 a->pid_fd = -1;

@@ -85,6 +85,9 @@ static void send_prepare(struct sm *sm, struct sm_output *out, struct sm_half *h
         rank->prepare_tries++;
     }
     rank->prepare_next_ns = sm->now_ns + sm_backoff(sm, rank->prepare_tries);
+    struct sm_transition *transition = sm_emit(sm, out, SM_TR_PREPARE_SENT, half);
+    transition->rank = rank->rank;
+    transition->a = rank->prepare_tries;
     if (rank->reach_link != peer->link) {
         rank->reach_link_old = rank->reach_link;
         rank->reach_link = peer->link;

@@ -66,7 +66,8 @@
     X(TOMBSTONE_EXPIRED, 37, "tombstone_expired")   /* a generation */                             \
     X(REFUSED, 38, "refused")             /* rank or index, a enum sm_refusal, b http; text */     \
     X(IGNORED, 39, "ignored")             /* a enum sm_ignored */                                  \
-    X(GRACE_STARTED, 40, "grace_started") /* a until, ns; waiting for a better cause */
+    X(GRACE_STARTED, 40, "grace_started") /* a until, ns; waiting for a better cause */            \
+    X(PREPARE_SENT, 41, "prepare_sent")   /* rank: its pages are announced, a try number */
 
 enum sm_transition_kind {
     SM_TR_NONE = 0,

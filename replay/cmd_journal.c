@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verify, tail, stat. */
+#include "cli.h"
+
+#include "journal/journal_verify.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ARENA_BYTES ((size_t)64 << 20)
+
+static void print_object(json_t *object)
+{
+    char *line = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    printf("%s\n", line != NULL ? line : "{}");
+    free(line);
+    json_decref(object);
+}
+
+/* ---- verify
+ * -------------------------------------------------------------------------------------------- */
+
+int cmd_verify(const struct cli_values *values)
+{
+    struct journal_fault_report report;
+    struct status_detail detail = {"", 0};
+    const enum status status = journal_verify_in_child(values->words[0], &report, &detail);
+    if (cli_given(values, "json")) {
+        print_object(json_pack("{s:s, s:b, s:I, s:I, s:I, s:s}", "journal", values->words[0],
+                               "well", status == STATUS_OK, "entries", (json_int_t)report.entries,
+                               "faults", (json_int_t)report.faults, "first_fault",
+                               (json_int_t)report.first_fault, "text", detail.text));
+        return cli_code(status);
+    }
+    if (status != STATUS_OK) {
+        return cli_fail(cli_code(status), "%s%s", detail.text,
+                        report.faults > 1u ? " (and there are more faults)" : "");
+    }
+    printf("%s: well, %" PRIu64 " entries\n", values->words[0], report.entries);
+    return EXIT_WELL;
+}
+
+/* ---- tail
+ * ------------------------------------------------------------------------------------------------
+ */
+
+struct reading {
+    struct journal *journal;
+    struct codec_arena arena;
+    void *memory;
+};
+
+static bool reading_open(struct reading *reading, const char *path, int *out_code)
+{
+    reading->journal = cli_open_journal(path, out_code);
+    reading->memory = malloc(ARENA_BYTES);
+    if (reading->journal != NULL && reading->memory == NULL) {
+        *out_code = cli_fail(EXIT_UNREACHABLE, "no memory");
+    }
+    codec_arena_init(&reading->arena, reading->memory, ARENA_BYTES);
+    return reading->journal != NULL && reading->memory != NULL;
+}
+
+static void reading_close(struct reading *reading)
+{
+    journal_close(reading->journal);
+    free(reading->memory);
+}
+
+static enum status read_entry(struct reading *reading, uint64_t number,
+                              struct codec_entry *out_entry)
+{
+    struct journal_record record;
+    TRY(journal_read(reading->journal, number, &record));
+    codec_arena_reset(&reading->arena);
+    return codec_entry_unpack(record.payload, record.payload_size, &reading->arena, out_entry);
+}
+
+static void print_entry(uint64_t number, const struct codec_entry *entry, bool json)
+{
+    char line[1024];
+    char stamp[40];
+    struct tm parts;
+    const time_t seconds = (time_t)(entry->wall_ns / 1000000000u);
+    (void)gmtime_r(&seconds, &parts);
+    const size_t used = strftime(stamp, sizeof stamp, "%H:%M:%S", &parts);
+    (void)snprintf(stamp + used, sizeof stamp - used, ".%06u",
+                   (unsigned)(entry->wall_ns % 1000000000u / 1000u));
+    (void)sm_describe_input(&entry->input, line, sizeof line);
+    if (json) {
+        json_t *transitions = json_array();
+        char text[1024];
+        for (uint32_t i = 0; i < entry->transition_count; i++) {
+            (void)sm_describe_transition(&entry->transitions[i], text, sizeof text);
+            json_array_append_new(transitions, json_string(text));
+        }
+        print_object(json_pack("{s:I, s:I, s:s, s:o}", "entry", (json_int_t)number, "wall_ns",
+                               (json_int_t)entry->wall_ns, "input", line, "transitions",
+                               transitions));
+        return;
+    }
+    printf("%8" PRIu64 " %s %s\n", number, stamp, line);
+    for (uint32_t i = 0; i < entry->transition_count; i++) {
+        (void)sm_describe_transition(&entry->transitions[i], line, sizeof line);
+        printf("                           . %s\n", line);
+    }
+}
+
+int cmd_tail(const struct cli_values *values)
+{
+    struct reading reading;
+    struct journal_identity identity;
+    struct codec_entry entry;
+    int code = EXIT_WELL;
+    const uint64_t lines = cli_number(values, "lines", 10);
+    if (!reading_open(&reading, values->words[0], &code)) {
+        reading_close(&reading);
+        return code;
+    }
+    enum status status = journal_identity(reading.journal, &identity);
+    uint64_t next = identity.last >= lines ? identity.last - lines + 1u : 1u;
+    next = next < identity.first ? identity.first : next;
+    while (status == STATUS_OK) {
+        for (; next <= identity.last && status == STATUS_OK; next++) {
+            status = read_entry(&reading, next, &entry);
+            if (status == STATUS_OK) {
+                print_entry(next, &entry, cli_given(values, "json"));
+            }
+        }
+        journal_read_pause(reading.journal);
+        if (!cli_given(values, "follow") || status != STATUS_OK) {
+            break;
+        }
+        (void)fflush(stdout);
+        const struct timespec pause = {0, 100000000};
+        (void)nanosleep(&pause, NULL);
+        status = journal_identity(reading.journal, &identity);
+    }
+    if (status != STATUS_OK) {
+        code = cli_fail(cli_code(status), "%s", journal_detail(reading.journal)->text);
+    }
+    reading_close(&reading);
+    return code;
+}
+
+/* ---- stat
+ * --------------------------------------------------------------------------------------------------
+ */
+
+struct totals {
+    uint64_t inputs[SM_IN_COUNT];
+    uint64_t transitions[SM_TR_COUNT];
+    uint64_t ignored[SM_IGNORED_COUNT];
+    uint64_t succeeded;
+    uint64_t failed;
+    uint64_t by_http[1000];
+    uint64_t bytes;
+};
+
+static void count_entry(struct totals *totals, const struct codec_entry *entry)
+{
+    if (entry->input.kind < SM_IN_COUNT) {
+        totals->inputs[entry->input.kind]++;
+    }
+    for (uint32_t i = 0; i < entry->transition_count; i++) {
+        const struct sm_transition *t = &entry->transitions[i];
+        if (t->kind < SM_TR_COUNT) {
+            totals->transitions[t->kind]++;
+        }
+        if (t->kind == SM_TR_IGNORED && t->a < SM_IGNORED_COUNT) {
+            totals->ignored[t->a]++;
+        }
+        if (t->kind == SM_TR_VERDICT && t->a == SM_OUTCOME_SUCCEEDED) {
+            totals->succeeded++;
+        } else if (t->kind == SM_TR_VERDICT && t->b < 1000u) {
+            totals->failed++;
+            totals->by_http[t->b]++;
+        }
+    }
+}
+
+static void print_totals(const struct totals *totals, const struct journal_identity *identity)
+{
+    printf("entries    %" PRIu64 " to %" PRIu64 ", %.1f bytes each\nstarts     %" PRIu64
+           "\nverdicts   %" PRIu64 " succeeded, %" PRIu64 " failed\n",
+           identity->first, identity->last,
+           identity->last == 0
+               ? 0.0
+               : (double)totals->bytes / (double)(identity->last - identity->first + 1u),
+           identity->epoch, totals->succeeded, totals->failed);
+    for (uint32_t http = 0; http < 1000u; http++) {
+        if (totals->by_http[http] > 0) {
+            printf("           %" PRIu64 " with %" PRIu32 "\n", totals->by_http[http], http);
+        }
+    }
+    printf("inputs\n");
+    for (uint32_t i = 1; i < SM_IN_COUNT; i++) {
+        if (totals->inputs[i] > 0) {
+            printf("  %10" PRIu64 "  %s\n", totals->inputs[i], sm_input_name(i));
+        }
+    }
+    printf("ignored, because\n");
+    for (uint32_t i = 1; i < SM_IGNORED_COUNT; i++) {
+        if (totals->ignored[i] > 0) {
+            printf("  %10" PRIu64 "  %s\n", totals->ignored[i], sm_ignored_name(i));
+        }
+    }
+}
+
+static void print_totals_json(const struct totals *totals, const struct journal_identity *identity)
+{
+    json_t *inputs = json_object();
+    json_t *ignored = json_object();
+    json_t *https = json_object();
+    char name[16];
+    for (uint32_t i = 1; i < SM_IN_COUNT; i++) {
+        json_object_set_new(inputs, sm_input_name(i), json_integer((json_int_t)totals->inputs[i]));
+    }
+    for (uint32_t i = 1; i < SM_IGNORED_COUNT; i++) {
+        json_object_set_new(ignored, sm_ignored_name(i),
+                            json_integer((json_int_t)totals->ignored[i]));
+    }
+    for (uint32_t i = 0; i < 1000u; i++) {
+        if (totals->by_http[i] > 0) {
+            (void)snprintf(name, sizeof name, "%" PRIu32, i);
+            json_object_set_new(https, name, json_integer((json_int_t)totals->by_http[i]));
+        }
+    }
+    print_object(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "first",
+                           (json_int_t)identity->first, "last", (json_int_t)identity->last,
+                           "starts", (json_int_t)identity->epoch, "succeeded",
+                           (json_int_t)totals->succeeded, "failed", (json_int_t)totals->failed,
+                           "failed_by_http", https, "inputs", inputs, "ignored", ignored));
+}
+
+int cmd_stat(const struct cli_values *values)
+{
+    struct reading reading;
+    struct journal_identity identity;
+    struct codec_entry entry;
+    static struct totals totals;
+    struct cli_progress progress;
+    int code = EXIT_WELL;
+    if (!reading_open(&reading, values->words[0], &code)) {
+        reading_close(&reading);
+        return code;
+    }
+    memset(&totals, 0, sizeof totals);
+    enum status status = journal_identity(reading.journal, &identity);
+    cli_progress_begin(&progress, "reading", identity.last);
+    for (uint64_t n = identity.first; n != 0 && n <= identity.last && status == STATUS_OK; n++) {
+        struct journal_record record;
+        status = journal_read(reading.journal, n, &record);
+        totals.bytes += status == STATUS_OK ? record.payload_size : 0;
+        status = status == STATUS_OK ? read_entry(&reading, n, &entry) : status;
+        if (status == STATUS_OK) {
+            count_entry(&totals, &entry);
+        }
+        if (n % 4096u == 0) {
+            cli_progress_show(&progress, n);
+        }
+    }
+    cli_progress_end(&progress);
+    if (status != STATUS_OK) {
+        code = cli_fail(cli_code(status), "%s", journal_detail(reading.journal)->text);
+    } else if (cli_given(values, "json")) {
+        print_totals_json(&totals, &identity);
+    } else {
+        print_totals(&totals, &identity);
+    }
+    reading_close(&reading);
+    return code;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A room's history, out of the entries that are about it. */
+#include "cli.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_BYTES ((size_t)64 << 20)
+
+struct numbers {
+    uint64_t *at;
+    uint32_t count;
+    uint32_t capacity;
+};
+
+static bool number_add(struct numbers *numbers, uint64_t number)
+{
+    if (numbers->count == numbers->capacity) {
+        const uint32_t capacity = numbers->capacity == 0 ? 256u : numbers->capacity * 2u;
+        uint64_t *grown = realloc(numbers->at, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return false;
+        }
+        numbers->at = grown;
+        numbers->capacity = capacity;
+    }
+    numbers->at[numbers->count++] = number;
+    return true;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a;
+    const uint64_t y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* All entries about the room: its own by back-pointers, others by the second index. */
+static enum status collect(struct journal *journal, uint64_t room, struct numbers *out)
+{
+    uint64_t number = 0;
+    struct journal_record record;
+    enum status status = journal_room_last(journal, room, &number);
+    while (status == STATUS_OK && number != 0) {
+        TRY(journal_read(journal, number, &record));
+        if (!number_add(out, number)) {
+            return STATUS_NO_MEMORY;
+        }
+        number = record.room_before;
+    }
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
+        return status;
+    }
+    number = 0;
+    while ((status = journal_room_also(journal, room, number + 1u, &number)) == STATUS_OK) {
+        if (!number_add(out, number)) {
+            return STATUS_NO_MEMORY;
+        }
+    }
+    if (out->count > 1u) {
+        qsort(out->at, out->count, sizeof *out->at, by_number);
+    }
+    return status == STATUS_END ? STATUS_OK : status;
+}
+
+/* ---- events
+ * ---------------------------------------------------------------------------------------------- */
+
+static struct history_event *event_add(struct history *history, const struct codec_entry *entry,
+                                       uint64_t number)
+{
+    if (history->count == history->capacity) {
+        const uint32_t capacity = history->capacity == 0 ? 64u : history->capacity * 2u;
+        struct history_event *grown = realloc(history->events, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return NULL;
+        }
+        history->events = grown;
+        history->capacity = capacity;
+    }
+    struct history_event *event = &history->events[history->count++];
+    memset(event, 0, sizeof *event);
+    event->number = number;
+    event->time_ns = entry->input.time_ns;
+    event->wall_ns = entry->wall_ns;
+    event->from = HISTORY_NODE;
+    event->to = HISTORY_NODE;
+    event->note = true;
+    return event;
+}
+
+static void put_text(char *buffer, size_t size, struct sm_text text)
+{
+    size_t used = strlen(buffer);
+    for (uint32_t i = 0; i < text.size && used + 1u < size; i++) {
+        const unsigned char c = (unsigned char)text.bytes[i];
+        buffer[used++] = c < 32u || c == 127u ? '?' : (char)c;
+    }
+    buffer[used] = '\0';
+}
+
+static void put_cause(char *buffer, size_t size, uint32_t http, struct sm_text reason)
+{
+    size_t used = strlen(buffer);
+    if (http != 0) {
+        (void)snprintf(buffer + used, size - used, " %" PRIu32, http);
+    }
+    if (reason.size > 0) {
+        used = strlen(buffer);
+        (void)snprintf(buffer + used, size - used, ": ");
+        put_text(buffer, size, reason);
+    }
+}
+
+static uint64_t pages_of(const struct sm_runs *runs)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < runs->count; i++) {
+        pages += runs->at[i].count;
+    }
+    return pages;
+}
+
+static void command_event(struct history_event *event, const struct sm_input *input)
+{
+    const struct sm_in_command *c = &input->u.command;
+    event->from = HISTORY_ENGINE;
+    event->note = false;
+    (void)snprintf(event->label, sizeof event->label, "%s", sm_input_name(input->kind));
+    const size_t used = strlen(event->label);
+    if (input->kind == SM_IN_SEND || (input->kind == SM_IN_OPEN && c->side == SM_DECODE)) {
+        (void)snprintf(event->label + used, sizeof event->label - used, " %" PRIu64 " pages%s",
+                       pages_of(&c->pages), c->last ? " last" : "");
+    } else if (input->kind == SM_IN_REJECT || input->kind == SM_IN_ABORT) {
+        put_cause(event->label, sizeof event->label, c->cause.http, c->cause.reason);
+    }
+}
+
+static void message_event(struct history *history, struct history_event *event,
+                          const struct sm_input *input)
+{
+    const struct sm_message *m = &input->u.message.message;
+    event->from = HISTORY_PEER;
+    event->note = false;
+    (void)snprintf(event->label, sizeof event->label, "%s", sm_input_name(input->kind));
+    const size_t used = strlen(event->label);
+    if (input->kind == SM_IN_PREPARE) {
+        (void)snprintf(event->label + used, sizeof event->label - used, " %" PRIu64 " pages",
+                       pages_of(&m->pages));
+    } else if (input->kind == SM_IN_STATUS) {
+        (void)snprintf(event->label + used, sizeof event->label - used, " %s",
+                       sm_outcome_name(m->outcome));
+        put_cause(event->label, sizeof event->label, m->cause.http, m->cause.reason);
+    } else if (input->kind == SM_IN_PEER_ABORT) {
+        put_cause(event->label, sizeof event->label, m->cause.http, m->cause.reason);
+    }
+    if (history->peer[0] == '\0') {
+        put_text(history->peer, sizeof history->peer, input->u.message.peer);
+    }
+}
+
+static bool input_event(struct history *history, const struct codec_entry *entry, uint64_t number)
+{
+    const struct sm_input *input = &entry->input;
+    struct history_event *event = NULL;
+    if (input->kind == SM_IN_TICK && entry->transition_count == 0) {
+        return true;
+    }
+    event = event_add(history, entry, number);
+    if (event == NULL) {
+        return false;
+    }
+    if (input->kind >= SM_IN_OPEN && input->kind <= SM_IN_DELIVERED) {
+        command_event(event, input);
+    } else if (input->kind >= SM_IN_PREPARE && input->kind <= SM_IN_DRAINED) {
+        message_event(history, event, input);
+    } else if (input->kind == SM_IN_WRITE_DONE) {
+        event->from = HISTORY_PEER;
+        event->note = false;
+        (void)snprintf(event->label, sizeof event->label, "write %s",
+                       input->u.write_done.code == 0 ? "delivered" : "FAILED: ");
+        if (input->u.write_done.code != 0) {
+            put_text(event->label, sizeof event->label, input->u.write_done.text);
+        }
+    } else {
+        (void)sm_describe_input(input, event->label, sizeof event->label);
+    }
+    return true;
+}
+
+static void note_verdict(struct history *history, const struct sm_transition *t)
+{
+    history->side = t->side;
+    history->generation = t->generation;
+    history->http = (uint32_t)t->b;
+    if (t->kind == SM_TR_VERDICT) {
+        history->outcome = (uint32_t)t->a;
+    }
+    history->reason[0] = '\0';
+    put_text(history->reason, sizeof history->reason, t->text);
+}
+
+/* What a transition shows; false: nothing. */
+static bool transition_event(struct history *history, struct history_event *e,
+                             const struct sm_transition *t)
+{
+    switch (t->kind) {
+    case SM_TR_PHASE:
+        (void)snprintf(e->label, sizeof e->label, "%s", sm_phase_name((uint32_t)t->b));
+        return true;
+    case SM_TR_VERDICT:
+    case SM_TR_CAUSE_REPLACED:
+        note_verdict(history, t);
+        (void)snprintf(e->label, sizeof e->label, "%s %s",
+                       t->kind == SM_TR_VERDICT ? "VERDICT" : "better cause:",
+                       sm_outcome_name(history->outcome));
+        put_cause(e->label, sizeof e->label, (uint32_t)t->b, t->text);
+        return true;
+    case SM_TR_NOTICE_SENT:
+    case SM_TR_ABORT_SENT:
+    case SM_TR_PREPARE_SENT:
+        e->to = HISTORY_PEER;
+        e->note = false;
+        (void)snprintf(e->label, sizeof e->label, "%s%s",
+                       t->kind == SM_TR_NOTICE_SENT  ? "status"
+                       : t->kind == SM_TR_ABORT_SENT ? "abort"
+                                                     : "prepare",
+                       t->a > 1u ? " (again)" : "");
+        return true;
+    case SM_TR_WRITE_POSTED:
+        e->to = HISTORY_PEER;
+        e->note = false;
+        (void)snprintf(e->label, sizeof e->label, "write %" PRIu64 " pages", t->b);
+        return true;
+    case SM_TR_TOLD:
+        e->to = HISTORY_ENGINE;
+        e->note = false;
+        (void)snprintf(e->label, sizeof e->label, "result %s", sm_outcome_name(history->outcome));
+        put_cause(e->label, sizeof e->label, history->http, (struct sm_text){"", 0});
+        return true;
+    case SM_TR_PAGES_FREED:
+        (void)snprintf(e->label, sizeof e->label, "%" PRIu64 " pages free", t->a);
+        return t->a > 0;
+    case SM_TR_QUARANTINED:
+    case SM_TR_TOMBSTONE_ANSWERED:
+    case SM_TR_DESTINATION_GONE:
+    case SM_TR_GRACE_STARTED:
+        (void)snprintf(e->label, sizeof e->label, "%s", sm_transition_name(t->kind));
+        return true;
+    case SM_TR_REFUSED:
+        e->to = HISTORY_ENGINE;
+        e->note = false;
+        (void)snprintf(e->label, sizeof e->label, "refused");
+        put_cause(e->label, sizeof e->label, (uint32_t)t->b, t->text);
+        return true;
+    case SM_TR_IGNORED:
+        (void)snprintf(e->label, sizeof e->label, "ignored: %s", sm_ignored_name((uint32_t)t->a));
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool entry_events(struct history *history, const struct codec_entry *entry, uint64_t number)
+{
+    if (!input_event(history, entry, number)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < entry->transition_count; i++) {
+        if (entry->transitions[i].room != history->room) {
+            continue;
+        }
+        struct history_event *event = event_add(history, entry, number);
+        if (event == NULL) {
+            return false;
+        }
+        if (!transition_event(history, event, &entry->transitions[i])) {
+            history->count--;
+        }
+    }
+    return true;
+}
+
+/* The node's name stands in its newest start. */
+static void read_name(struct journal *journal, struct codec_arena *arena, struct history *history)
+{
+    struct journal_record record;
+    struct codec_entry entry;
+    codec_arena_reset(arena);
+    (void)snprintf(history->node, sizeof history->node, "node");
+    if (journal_read(journal, 1, &record) == STATUS_OK &&
+        codec_entry_unpack(record.payload, record.payload_size, arena, &entry) == STATUS_OK &&
+        entry.input.kind == SM_IN_NODE_STARTED) {
+        history->node[0] = '\0';
+        put_text(history->node, sizeof history->node, entry.input.u.node_started.name);
+    }
+}
+
+static enum status fill(struct journal *journal, const struct numbers *numbers,
+                        struct codec_arena *arena, struct history *history)
+{
+    for (uint32_t i = 0; i < numbers->count; i++) {
+        struct journal_record record;
+        struct codec_entry entry;
+        TRY(journal_read(journal, numbers->at[i], &record));
+        codec_arena_reset(arena);
+        TRY(codec_entry_unpack(record.payload, record.payload_size, arena, &entry));
+        if (!entry_events(history, &entry, numbers->at[i])) {
+            return STATUS_NO_MEMORY;
+        }
+    }
+    return numbers->count == 0 ? STATUS_NOT_FOUND : STATUS_OK;
+}
+
+enum status history_read(struct journal *journal, uint64_t room, struct history *out,
+                         struct status_detail *out_detail)
+{
+    struct codec_arena arena;
+    struct numbers numbers = {NULL, 0, 0};
+    memset(out, 0, sizeof *out);
+    out->room = room;
+    void *memory = malloc(ARENA_BYTES);
+    if (memory == NULL) {
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory");
+    }
+    codec_arena_init(&arena, memory, ARENA_BYTES);
+    enum status status = collect(journal, room, &numbers);
+    if (status == STATUS_OK) {
+        read_name(journal, &arena, out);
+        status = fill(journal, &numbers, &arena, out);
+    }
+    if (status == STATUS_NOT_FOUND) {
+        (void)status_fail(status, out_detail, 0, "the journal knows nothing of room %" PRIu64,
+                          room);
+    } else if (status != STATUS_OK) {
+        *out_detail = *journal_detail(journal);
+    }
+    journal_read_pause(journal);
+    free(numbers.at);
+    free(memory);
+    return status;
+}
+
+void history_free(struct history *history)
+{
+    free(history->events);
+    memset(history, 0, sizeof *history);
+}
