@@ -151,6 +151,22 @@ static void close_engine(struct demo_engine *engine)
 /* ---- what engines say
  * ------------------------------------------------------------------------------------ */
 
+static void order(struct demo_engine *engine, const char *line)
+{
+    const size_t size = strlen(line);
+    if (engine->orders >= 0 && write(engine->orders, line, size) != (ssize_t)size) {
+        return; /* a dead engine: its end is noticed elsewhere */
+    }
+}
+
+/* One leg is lost: the router tells the other one, instead of letting it wait for its deadline. */
+static void cancel(struct demo_engine *other, uint64_t room)
+{
+    char line[64];
+    (void)snprintf(line, sizeof line, "cancel %" PRIu64 "\n", room);
+    order(other, line);
+}
+
 static struct demo_room *room_of(struct demo *demo, uint64_t room)
 {
     return room >= 1u && room <= demo->room_count ? &demo->rooms[room - 1u] : NULL;
@@ -196,6 +212,7 @@ static void on_answer(struct demo *demo, struct demo_engine *engine, const char 
         struct demo_room *room = room_of(demo, number);
         if (room != NULL) {
             side_over(demo, room, prefill, http);
+            cancel(prefill ? &demo->decode : &demo->prefill, number);
         }
     } else if (sscanf(line, "bye %u", &bad) == 1) {
         demo->pages_held_by_engines += bad;
@@ -226,14 +243,6 @@ static void listen_for(struct demo *demo, int timeout_ms)
     (void)poll(fds, 2, timeout_ms);
     read_answers(demo, &demo->prefill);
     read_answers(demo, &demo->decode);
-}
-
-static void order(struct demo_engine *engine, const char *line)
-{
-    const size_t size = strlen(line);
-    if (engine->orders >= 0 && write(engine->orders, line, size) != (ssize_t)size) {
-        return; /* a dead engine: its end is noticed elsewhere */
-    }
 }
 
 /* ---- the run
@@ -268,7 +277,6 @@ static void show_progress(struct demo *demo, bool last)
 /* kill -9 of the decode engine: what it had is lost; a new one takes its place. */
 static int kill_decode_engine(struct demo *demo)
 {
-    char line[64];
     uint32_t lost = 0;
     (void)kill(demo->decode.pid, SIGKILL);
     (void)waitpid(demo->decode.pid, NULL, 0);
@@ -279,8 +287,7 @@ static int kill_decode_engine(struct demo *demo)
         if (room->submitted && !room->decode_over) {
             room->lost_with_engine = true;
             side_over(demo, room, false, 0);
-            (void)snprintf(line, sizeof line, "cancel %" PRIu64 "\n", room->room);
-            order(&demo->prefill, line);
+            cancel(&demo->prefill, room->room);
             lost++;
         }
     }

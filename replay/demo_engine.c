@@ -289,7 +289,7 @@ static void on_order(struct engine *e, const char *line)
         struct room *lost = number != 0 ? find(e, number) : NULL;
         if (lost != NULL && lost->opened && !lost->told) {
             (void)stateroom_abort(e->handle, e->side, number, STATEROOM_BY_OPERATOR, 502,
-                                  "the other engine died", NULL);
+                                  "the other side is gone", NULL);
         } else if (lost != NULL && !lost->opened) {
             printf("refusal %" PRIu64 " 502\n", number);
             forget(e, lost);

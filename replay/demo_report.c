@@ -140,7 +140,7 @@ static void count_outcomes(const struct demo *demo)
                 {400, "refused before the queue"},
                 {499, "aborted by the client"},
                 {500, "engine lost"},
-                {502, "cancelled by the router: the other engine died"},
+                {502, "cancelled by the router: the other side is gone"},
                 {503, "peer lost, restarted or not available"},
                 {504, "deadline"}};
     uint32_t rest_p = demo->room_count;
@@ -230,8 +230,8 @@ int demo_report(struct demo *demo)
     well = claim(demo->done == demo->room_count) && well;
     printf("all %u rooms are over (%u succeeded)\n", demo->room_count, succeeded);
     well = claim(demo->pages_bad == 0 && demo->pages_good > 0) && well;
-    printf("%" PRIu64 " delivered pages are byte-identical, %" PRIu64 " are not\n", demo->pages_good,
-           demo->pages_bad);
+    printf("%" PRIu64 " delivered pages are byte-identical, %" PRIu64 " are not\n",
+           demo->pages_good, demo->pages_bad);
     well = claim(demo->pages_held_by_engines == 0) && well;
     printf("no page, room or notice is left over in engines and journals (%" PRIu64 ")\n",
            demo->pages_held_by_engines);

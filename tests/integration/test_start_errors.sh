@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# What a wrong start says: each text must name the thing, the cause and the way out, and nothing may be
+# harmed. usage: test_start_errors.sh BIN_DIR
+set -eu
+bin=$1
+dir=$(mktemp -d /tmp/stateroom-test-XXXXXX)
+pids=
+trap 'kill $pids 2>/dev/null || true; rm -rf "$dir"' EXIT
+
+config() { # NAME PORT [EXTRA]
+  mkdir -p "$dir/$1"
+  cat >"$dir/$1.yaml" <<YAML
+name: $1
+listen: ipc://$dir/$1.peer
+engines: $dir/$1-engines/socket
+journal:
+  path: $dir/journal-$1
+fabric: {provider: tcp}
+${2:-}
+YAML
+}
+
+# expect CODE PATTERN COMMAND...: the command ends with CODE and says PATTERN
+expect() {
+  code=$1; pattern=$2; shift 2
+  set +e
+  timeout 20 "$@" >"$dir/out" 2>&1
+  got=$?
+  set -e
+  if [ "$got" -ne "$code" ] || ! grep -qE "$pattern" "$dir/out"; then
+    echo "FAILED: $*"
+    echo "expected status $code and /$pattern/, got status $got and:"
+    cat "$dir/out"
+    exit 1
+  fi
+}
+
+config a
+expect 2 'no key is named room_deadlin; did you mean room_deadline\?' \
+  "$bin/stateroomd" -c "$dir/a.yaml" --set room_deadlin=1s
+expect 2 "heartbeat_bound: '5' is not a duration" "$bin/stateroomd" -c "$dir/a.yaml" --set heartbeat_bound=5
+expect 2 'a.yaml:7:1: no key is named jurnal' sh -c "sed 's/^fabric.*/jurnal: 1/' $dir/a.yaml > $dir/b.yaml; \
+  mv $dir/b.yaml $dir/a2.yaml; cp $dir/a2.yaml $dir/wrong-a.yaml; exec $bin/stateroomd -c $dir/wrong-a.yaml"
+expect 2 ':[0-9]+:[0-9]+: name stands twice' sh -c "(cat $dir/a.yaml; echo 'name: again') > $dir/twice.yaml; \
+  exec $bin/stateroomd -c $dir/twice.yaml"
+expect 2 'not YAML' sh -c "echo 'a: [' > $dir/broken.yaml; exec $bin/stateroomd -c $dir/broken.yaml"
+expect 2 'missing.yaml: No such file' "$bin/stateroomd" -c "$dir/missing.yaml"
+expect 2 'every node needs a name' "$bin/stateroomd"
+expect 0 'the configuration is well' "$bin/stateroomd" -c "$dir/a.yaml" --check-config
+expect 0 'room_deadline +7s +# flag' "$bin/stateroomd" -c "$dir/a.yaml" --set room_deadline=7s --print-config
+expect 1 'reachable from other hosts.*insecure' "$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://0.0.0.0:17699
+expect 1 'provider nonsense does not offer' "$bin/stateroomd" -c "$dir/a.yaml" --set fabric.provider=nonsense
+expect 1 'must belong to this user and be closed to others' sh -c "mkdir $dir/open; chmod 755 $dir/open; \
+  exec $bin/stateroomd -c $dir/a.yaml --set engines=$dir/open/socket"
+expect 1 'directory cannot be made|cannot be opened' "$bin/stateroomd" -c "$dir/a.yaml" \
+  --set journal.path=/proc/no/such/place
+
+# A port in use, and a journal that another process has.
+"$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://127.0.0.1:17698 2>"$dir/a.log" &
+first=$!
+pids=$first
+n=0
+until grep -q node.ready "$dir/a.log"; do n=$((n + 1)); [ $n -lt 100 ] || { cat "$dir/a.log"; exit 1; }; sleep 0.1; done
+config c
+expect 1 'cannot listen on tcp://127.0.0.1:17698.*another process has it' \
+  "$bin/stateroomd" -c "$dir/c.yaml" --set listen=tcp://127.0.0.1:17698
+expect 1 "process $first has it" "$bin/stateroomd" -c "$dir/c.yaml" --set journal.path="$dir/journal-a"
+kill -0 $first || { echo "the first node was harmed"; exit 1; }
+expect 3 'no node answers' sh -c "exec $bin/stateroom demo-engine prefill $dir/nobody/socket 16 2>&1 || exit 3"
+kill -TERM $first
+wait $first || { echo "a graceful stop must end with 0"; cat "$dir/a.log"; exit 1; }
+pids=
+
+# A journal that is none, one that is cut, one with a flipped bit.
+mkdir "$dir/foreign"
+expect 4 'No such file|not a journal' "$bin/stateroom" replay "$dir/nowhere"
+head -c 300000 /dev/urandom >"$dir/foreign/data.mdb"
+expect 5 'journal .*foreign' "$bin/stateroom" verify "$dir/foreign"
+expect 0 'well, [0-9]+ entries' "$bin/stateroom" verify "$dir/journal-a"
+expect 0 'identical' "$bin/stateroom" replay "$dir/journal-a"
+cp -r "$dir/journal-a" "$dir/flipped"
+offset=$(grep -abo 'stateroomd 0.1' "$dir/flipped/data.mdb" | head -1 | cut -d: -f1)
+printf 'X' | dd of="$dir/flipped/data.mdb" bs=1 seek="$offset" conv=notrunc 2>/dev/null
+expect 5 'entry 1 is altered' "$bin/stateroom" verify "$dir/flipped"
+expect 2 "no command is named 'repaly'; did you mean 'replay'" "$bin/stateroom" repaly
+expect 4 'knows nothing of room 99' "$bin/stateroom" history 99 -j "$dir/journal-a"
+echo "every wrong start says what is wrong"
