@@ -41,11 +41,11 @@ config a
 expect 2 'no key is named room_deadlin; did you mean room_deadline\?' \
   "$bin/stateroomd" -c "$dir/a.yaml" --set room_deadlin=1s
 expect 2 "heartbeat_bound: '5' is not a duration" "$bin/stateroomd" -c "$dir/a.yaml" --set heartbeat_bound=5
-expect 2 'a.yaml:7:1: no key is named jurnal' sh -c "sed 's/^fabric.*/jurnal: 1/' $dir/a.yaml > $dir/b.yaml; \
-  mv $dir/b.yaml $dir/a2.yaml; cp $dir/a2.yaml $dir/wrong-a.yaml; exec $bin/stateroomd -c $dir/wrong-a.yaml"
+sed 's/^fabric.*/jurnal: 1/' "$dir/a.yaml" >"$dir/wrong.yaml"
+expect 2 'wrong.yaml:6:1: no key is named jurnal' "$bin/stateroomd" -c "$dir/wrong.yaml"
 expect 2 ':[0-9]+:[0-9]+: name stands twice' sh -c "(cat $dir/a.yaml; echo 'name: again') > $dir/twice.yaml; \
   exec $bin/stateroomd -c $dir/twice.yaml"
-expect 2 'not YAML' sh -c "echo 'a: [' > $dir/broken.yaml; exec $bin/stateroomd -c $dir/broken.yaml"
+expect 2 'not YAML' sh -c "printf 'name: \"a' > $dir/broken.yaml; exec $bin/stateroomd -c $dir/broken.yaml"
 expect 2 'missing.yaml: No such file' "$bin/stateroomd" -c "$dir/missing.yaml"
 expect 2 'every node needs a name' "$bin/stateroomd"
 expect 0 'the configuration is well' "$bin/stateroomd" -c "$dir/a.yaml" --check-config
