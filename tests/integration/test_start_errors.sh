@@ -68,7 +68,6 @@ expect 1 'cannot listen on tcp://127.0.0.1:17698.*another process has it' \
   "$bin/stateroomd" -c "$dir/c.yaml" --set listen=tcp://127.0.0.1:17698
 expect 1 "process $first has it" "$bin/stateroomd" -c "$dir/c.yaml" --set journal.path="$dir/journal-a"
 kill -0 $first || { echo "the first node was harmed"; exit 1; }
-expect 3 'no node answers' sh -c "exec $bin/stateroom demo-engine prefill $dir/nobody/socket 16 2>&1 || exit 3"
 kill -TERM $first
 wait $first || { echo "a graceful stop must end with 0"; cat "$dir/a.log"; exit 1; }
 pids=
@@ -81,8 +80,8 @@ expect 5 'journal .*foreign' "$bin/stateroom" verify "$dir/foreign"
 expect 0 'well, [0-9]+ entries' "$bin/stateroom" verify "$dir/journal-a"
 expect 0 'identical' "$bin/stateroom" replay "$dir/journal-a"
 cp -r "$dir/journal-a" "$dir/flipped"
-offset=$(grep -abo 'stateroomd 0.1' "$dir/flipped/data.mdb" | head -1 | cut -d: -f1)
-printf 'X' | dd of="$dir/flipped/data.mdb" bs=1 seek="$offset" conv=notrunc 2>/dev/null
+# Everywhere: LMDB copies pages, and an old copy is no damage.
+sed -i 's/stateroomd 0\.1/stateroomX 0.1/g' "$dir/flipped/data.mdb"
 expect 5 'entry 1 is altered' "$bin/stateroom" verify "$dir/flipped"
 expect 2 "no command is named 'repaly'; did you mean 'replay'" "$bin/stateroom" repaly
 expect 4 'knows nothing of room 99' "$bin/stateroom" history 99 -j "$dir/journal-a"
