@@ -511,5 +511,6 @@ enum status journal_commit(struct journal *journal)
         return journal_lmdb_status(journal, code, "a batch cannot be committed");
     }
     journal->identity = journal->pending;
+    journal_read_pause(journal); /* reads of this handle see the batch from now on */
     return STATUS_OK;
 }
