@@ -18,7 +18,9 @@ static bool restore_node(struct sm *sm, const struct sm_item *item)
     sm_row_node(sm, &row);
     sm_copy(sm->name, item->texts[0].bytes, item->texts[0].size);
     sm->name_size = item->texts[0].size;
-    return row.well && sm->policy.ranks >= 1u && sm->policy.ranks <= SM_RANKS_MAX &&
+    /* A machine that never started has no ranks yet, and nothing else to restore. */
+    return row.well && (sm->policy.ranks >= 1u || !sm->started) &&
+           sm->policy.ranks <= SM_RANKS_MAX &&
            sm->policy.pages_per_room_max <= SM_OUTPUT_RUNS_MAX &&
            sm->policy.reason_bytes_max <= SM_REASON_BYTES_MAX;
 }
