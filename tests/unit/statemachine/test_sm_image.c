@@ -142,6 +142,47 @@ Test(sm_table, no_cell_is_missing)
     }
 }
 
+/* Nonsense contents, of a shape that the parsers would let through. */
+static void fill_nonsense(struct sm_input *input, uint64_t random, struct sm_run *run)
+{
+    if (input->kind >= SM_IN_OPEN && input->kind <= SM_IN_DELIVERED) {
+        input->u.command.rank = (uint32_t)(random >> 11) % 3u;
+        input->u.command.side = (uint32_t)(random >> 13) % 4u;
+        input->u.command.request = random;
+        input->u.command.peer = (struct sm_text){"", 0};
+        input->u.command.pages = (struct sm_runs){run, (uint32_t)(random >> 15) % 2u};
+        input->u.command.aux_slot = (uint32_t)(random >> 17) % 20u;
+        input->u.command.last = (random >> 19 & 1u) != 0;
+        input->u.command.cause.reason = (struct sm_text){"r", (uint32_t)(random >> 21) % 2u};
+        input->u.command.cause.origin = (uint8_t)((random >> 23) % 4u);
+    } else if (input->kind >= SM_IN_PREPARE && input->kind < SM_IN_WRITE_DONE) {
+        struct sm_message *m = &input->u.message.message;
+        input->u.message.peer = (struct sm_text){random % 3u == 0 ? "?" : "D", 1};
+        m->life = (struct sm_life){100u + random % 3u, 1u, 1u + (random >> 9) % 4u};
+        m->decode_rank = (uint32_t)(random >> 11) % 66u;
+        m->sources = random >> 62;
+        m->decode_ranks = (uint32_t)(random >> 13) % 66u;
+        m->required[0] = 1;
+        m->pages = (struct sm_runs){run, (uint32_t)(random >> 15) % 2u};
+        m->outcome = (uint32_t)(random >> 17) % 3u;
+        m->aux_slot = SM_AUX_NONE;
+        m->deadline_left_ns = random >> 30;
+        m->cause.reason = (struct sm_text){"", 0};
+        m->drained = (random >> 19 & 1u) != 0;
+    } else if (input->kind == SM_IN_PEER_UP) {
+        input->u.peer_up = (struct sm_in_peer_up){{"D", 1}, 101, 1, (uint32_t)(random % 9u), 1};
+    } else if (input->kind == SM_IN_PEER_DOWN || input->kind == SM_IN_PEER_FENCED) {
+        input->u.peer.name = (struct sm_text){"D", 1};
+        input->u.peer.link = (uint32_t)(random >> 11) % 9u;
+    } else if (input->kind == SM_IN_ENGINE_ATTACHED || input->kind == SM_IN_ENGINE_LOST) {
+        input->u.engine.rank = (uint32_t)(random >> 11) % 2u;
+        input->u.engine.pages = 1024;
+    } else if (input->kind == SM_IN_WRITE_DONE) {
+        input->u.write_done.write = random >> 50;
+        input->u.write_done.text = (struct sm_text){"", 0};
+    }
+}
+
 Test(sm_step, every_input_in_every_state_of_a_short_run_is_defined)
 {
     /* All kinds with nonsense contents, stepped into a machine with rooms in several phases. */
@@ -162,42 +203,7 @@ Test(sm_step, every_input_in_every_state_of_a_short_run_is_defined)
         input.kind = SM_IN_TICK + round % 24u;
         input.kind = input.kind == SM_IN_NODE_STARTED ? (uint32_t)SM_IN_TICK : input.kind;
         input.room = (random >> 33) % 12u;
-        if (input.kind >= SM_IN_OPEN && input.kind <= SM_IN_DELIVERED) {
-            input.u.command.rank = (uint32_t)(random >> 11) % 3u;
-            input.u.command.side = (uint32_t)(random >> 13) % 4u;
-            input.u.command.request = round;
-            input.u.command.peer = (struct sm_text){"", 0};
-            input.u.command.pages = (struct sm_runs){&run, (uint32_t)(random >> 15) % 2u};
-            input.u.command.aux_slot = (uint32_t)(random >> 17) % 20u;
-            input.u.command.last = (random >> 19 & 1u) != 0;
-            input.u.command.cause.reason = (struct sm_text){"r", (uint32_t)(random >> 21) % 2u};
-            input.u.command.cause.origin = (uint8_t)((random >> 23) % 4u);
-        } else if (input.kind >= SM_IN_PREPARE && input.kind < SM_IN_WRITE_DONE) {
-            struct sm_message *m = &input.u.message.message;
-            input.u.message.peer = (struct sm_text){random % 3u == 0 ? "?" : "D", 1};
-            m->life = (struct sm_life){100u + random % 3u, 1u, 1u + (random >> 9) % 4u};
-            m->decode_rank = (uint32_t)(random >> 11) % 66u;
-            m->sources = random >> 62;
-            m->decode_ranks = (uint32_t)(random >> 13) % 66u;
-            m->required[0] = 1;
-            m->pages = (struct sm_runs){&run, (uint32_t)(random >> 15) % 2u};
-            m->outcome = (uint32_t)(random >> 17) % 3u;
-            m->aux_slot = SM_AUX_NONE;
-            m->deadline_left_ns = random >> 30;
-            m->cause.reason = (struct sm_text){"", 0};
-            m->drained = (random >> 19 & 1u) != 0;
-        } else if (input.kind == SM_IN_PEER_UP) {
-            input.u.peer_up = (struct sm_in_peer_up){{"D", 1}, 101, 1, (uint32_t)(random % 9u), 1};
-        } else if (input.kind == SM_IN_PEER_DOWN || input.kind == SM_IN_PEER_FENCED) {
-            input.u.peer.name = (struct sm_text){"D", 1};
-            input.u.peer.link = (uint32_t)(random >> 11) % 9u;
-        } else if (input.kind == SM_IN_ENGINE_ATTACHED || input.kind == SM_IN_ENGINE_LOST) {
-            input.u.engine.rank = (uint32_t)(random >> 11) % 2u;
-            input.u.engine.pages = 1024;
-        } else if (input.kind == SM_IN_WRITE_DONE) {
-            input.u.write_done.write = random >> 50;
-            input.u.write_done.text = (struct sm_text){"", 0};
-        }
+        fill_nonsense(&input, random, &run);
         pair.now_ns += random % 50000000u;
         input.time_ns = pair.now_ns;
         struct sm_violation violation;
