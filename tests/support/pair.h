@@ -43,8 +43,10 @@ struct pair {
     uint32_t ranks[2];
     uint32_t link;
     uint64_t requests;
+    uint64_t steps;    /* of both machines */
     bool hold_writes;  /* writes are posted and do not complete */
     bool lose_status;  /* statuses from P to D get lost */
+    bool unchecked;    /* benchmarks: no invariant checks, and what was told is forgotten */
     bool auto_release; /* engines release and confirm what they are told */
     struct pair_write writes[PAIR_WRITES_MAX];
     uint32_t write_count;
