@@ -151,6 +151,15 @@ static bool go_up(struct peer_links *links, struct peer_state *peer, uint64_t no
     return true;
 }
 
+/* Of an earlier life or session of the peer, overtaken by a newer one on another connection. */
+static bool is_late(const struct peer_state *peer, const Stateroom__Peer__Packet *packet,
+                    const Stateroom__Peer__Hello *hello)
+{
+    return peer->known && peer->remote_node == packet->node_id &&
+           (packet->epoch < peer->remote_epoch ||
+            (packet->epoch == peer->remote_epoch && hello->session < peer->remote_session));
+}
+
 static bool on_hello(struct peer_links *links, const Stateroom__Peer__Packet *packet,
                      uint64_t now_ns, struct peer_event *out_event)
 {
@@ -164,6 +173,10 @@ static bool on_hello(struct peer_links *links, const Stateroom__Peer__Packet *pa
     if (!hello_sound(hello, &endpoint) || hello->node_id != packet->node_id ||
         packet->node_id == links->options.node_id) {
         links->counters.dropped_malformed++;
+        return false;
+    }
+    if (is_late(peer, packet, hello)) {
+        links->counters.dropped_closed++;
         return false;
     }
     const bool same = peer->known && peer->remote_node == packet->node_id &&
