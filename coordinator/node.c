@@ -162,8 +162,8 @@ static enum status open_planes(struct node *node, struct status_detail *out_deta
                                        node->addresses,
                                        config->peer_count};
     TRY(peer_open(&peers, node->zmq_context, monotonic_ns(), &node->peers, out_detail));
-    const struct engine_options engines = {config->engines, config->name, node->node_id,
-                                           node->epoch, (uint32_t)config->ranks};
+    const struct engine_options engines = {
+        config->engines, config->name, node->node_id, node->epoch, (uint32_t)config->ranks, false};
     return engine_open(&engines, node->zmq_context, &node->engines, out_detail);
 }
 

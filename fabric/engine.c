@@ -310,12 +310,12 @@ static bool shm_name_sound(const char *name)
            strchr(name + 1, '/') == NULL;
 }
 
-static bool map_pool(const Stateroom__Engine__Attach *attach, struct attachment *a, char *text,
-                     size_t text_size)
+static bool map_pool(const struct engine_links *links, const Stateroom__Engine__Attach *attach,
+                     struct attachment *a, char *text, size_t text_size)
 {
     struct stat info;
     if (attach->shm_name[0] == '\0') {
-        if (attach->pid != (uint64_t)getpid() || attach->address == 0) {
+        if (!links->options.embedded || attach->address == 0) {
             (void)snprintf(text, text_size, "a pool by address needs the node in the same process");
             return false;
         }
@@ -376,6 +376,11 @@ static bool check_attach(struct engine_links *links, const Stateroom__Engine__At
                        links->options.ranks);
         return false;
     }
+    if (attach->pid == (uint64_t)getpid() && !links->options.embedded) {
+        (void)snprintf(text, text_size, "pid %llu is the node's own",
+                       (unsigned long long)attach->pid);
+        return false;
+    }
     struct attachment *a = &links->ranks[attach->rank];
     if (a->attached && a->gone_because == NULL && process_ended(a)) {
         a->gone_because = "its process has ended";
@@ -414,6 +419,34 @@ static int watch_process(uint64_t pid)
     return pid == (uint64_t)getpid() ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
 }
 
+/*
+ * The same engine again (its node was away, or its connection): it must bring the memory that is
+ * registered already, since writes may still run on it. The second mapping is dropped.
+ */
+static bool keep_pool(const struct attachment *a, struct attachment *fresh, char *text,
+                      size_t text_size)
+{
+    const bool same =
+        fresh->mapped && strcmp(fresh->shm_name, a->shm_name) == 0 &&
+        memcmp(&fresh->layout.geometry, &a->layout.geometry, sizeof a->layout.geometry) == 0 &&
+        fresh->layout.pages == a->layout.pages && fresh->layout.aux_slots == a->layout.aux_slots &&
+        fresh->layout.aux_stride == a->layout.aux_stride;
+    if (fresh->mapped) {
+        (void)munmap(fresh->pool, (size_t)fresh->pool_bytes);
+    }
+    if (!same) {
+        (void)snprintf(
+            text, text_size,
+            "process %llu is attached with the pool %s of %llu bytes: it must close that "
+            "before it attaches with another",
+            (unsigned long long)a->pid, a->shm_name, (unsigned long long)a->layout.bytes);
+        return false;
+    }
+    fresh->pool = a->pool;
+    fresh->pool_bytes = a->pool_bytes;
+    return true;
+}
+
 /* True: *out_event is the attachment. */
 static bool on_attach(struct engine_links *links, const unsigned char *identity,
                       size_t identity_size, const Stateroom__Engine__Attach *attach,
@@ -430,23 +463,17 @@ static bool on_attach(struct engine_links *links, const unsigned char *identity,
         well = pool_layout_make(&geometry, links->options.ranks, attach->pages, attach->aux_slots,
                                 attach->aux_bytes, &fresh.layout, &detail) == STATUS_OK;
         (void)snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, detail.text);
-        well = well && map_pool(attach, &fresh, text, sizeof text);
+        well = well && map_pool(links, attach, &fresh, text, sizeof text);
+    }
+    struct attachment *a = well ? &links->ranks[attach->rank] : NULL;
+    if (well && a->mapped) {
+        well = keep_pool(a, &fresh, text, sizeof text);
+        http = 409;
     }
     if (!well) {
         links->counters.refused_attaches++;
         say_goodbye(links, identity, identity_size, http, text);
         return false;
-    }
-    struct attachment *a = &links->ranks[attach->rank];
-    if (a->mapped && a->pool != NULL) {
-        /* The same engine again (its node was away, or its connection): it brings the same memory.
-         */
-        if (fresh.mapped) {
-            (void)munmap(fresh.pool, (size_t)fresh.pool_bytes);
-        }
-        fresh.mapped = true;
-        fresh.pool = a->pool;
-        fresh.pool_bytes = a->pool_bytes;
     }
     if (a->pid_fd >= 0) {
         (void)close(a->pid_fd);

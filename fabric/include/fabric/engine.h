@@ -40,6 +40,7 @@ struct engine_options {
     uint64_t node_id;
     uint64_t epoch;
     uint32_t ranks;
+    bool embedded; /* the node runs inside the engine's process: pools by address are believed */
 };
 
 struct engine_links;
