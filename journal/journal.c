@@ -127,8 +127,8 @@ static int put_meta(struct journal *journal, MDB_txn *txn, const struct journal_
     return mdb_put(txn, journal->meta, &key, &value, 0);
 }
 
-static enum status get_meta(struct journal *journal, MDB_txn *txn,
-                            struct journal_identity *out_identity)
+enum status journal_get_identity(struct journal *journal, MDB_txn *txn,
+                                 struct journal_identity *out_identity)
 {
     MDB_val key = val_of("journal", 7);
     MDB_val value;
@@ -198,7 +198,7 @@ static enum status open_tables(struct journal *journal)
         }
         return journal_lmdb_status(journal, code, "its tables cannot be opened");
     }
-    enum status status = get_meta(journal, txn, &journal->identity);
+    enum status status = journal_get_identity(journal, txn, &journal->identity);
     if (status == STATUS_NOT_FOUND && !journal->options.read_only) {
         status = new_identity(journal, txn);
     } else if (status == STATUS_NOT_FOUND) {
@@ -304,6 +304,16 @@ void journal_close(struct journal *journal)
     free(journal);
 }
 
+enum status journal_begin_reading(struct journal *journal, MDB_txn **out_txn)
+{
+    int code = mdb_txn_begin(journal->env, NULL, MDB_RDONLY, out_txn);
+    if (code == MDB_MAP_RESIZED) {
+        (void)mdb_env_set_mapsize(journal->env, 0);
+        code = mdb_txn_begin(journal->env, NULL, MDB_RDONLY, out_txn);
+    }
+    return journal_lmdb_status(journal, code, "it cannot be read");
+}
+
 enum status journal_identity(struct journal *journal, struct journal_identity *out_identity)
 {
     if (!journal->options.read_only) {
@@ -311,15 +321,8 @@ enum status journal_identity(struct journal *journal, struct journal_identity *o
         return STATUS_OK;
     }
     MDB_txn *txn = NULL;
-    int code = mdb_txn_begin(journal->env, NULL, MDB_RDONLY, &txn);
-    if (code == MDB_MAP_RESIZED) {
-        (void)mdb_env_set_mapsize(journal->env, 0);
-        code = mdb_txn_begin(journal->env, NULL, MDB_RDONLY, &txn);
-    }
-    if (code != MDB_SUCCESS) {
-        return journal_lmdb_status(journal, code, "it cannot be read");
-    }
-    const enum status status = get_meta(journal, txn, out_identity);
+    TRY(journal_begin_reading(journal, &txn));
+    const enum status status = journal_get_identity(journal, txn, out_identity);
     mdb_txn_abort(txn);
     return status;
 }

@@ -31,6 +31,12 @@ struct journal {
 /* Translates LMDB's and the system's codes; the only place that knows them. */
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what);
 
+/* A read transaction of the caller's own; takes over the writer's grown map. */
+enum status journal_begin_reading(struct journal *journal, MDB_txn **out_txn);
+/* What the journal's head says as of a transaction. */
+enum status journal_get_identity(struct journal *journal, MDB_txn *txn,
+                                 struct journal_identity *out_identity);
+
 /* 16 bytes that sort by room, then by entry. */
 void journal_also_key(unsigned char *key, uint64_t room, uint64_t number);
 

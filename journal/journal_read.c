@@ -33,20 +33,13 @@ static enum status reading(struct journal *journal, MDB_txn **out_txn)
         journal_read_pause(journal);
     }
     if (!journal->read_active) {
-        int code = journal->read != NULL
-                       ? mdb_txn_renew(journal->read)
-                       : mdb_txn_begin(journal->env, NULL, MDB_RDONLY, &journal->read);
-        if (code == MDB_MAP_RESIZED) {
-            /* The writer's map has grown; take its new size over. */
-            if (journal->read != NULL) {
-                mdb_txn_abort(journal->read);
-                journal->read = NULL;
-            }
-            (void)mdb_env_set_mapsize(journal->env, 0);
-            code = mdb_txn_begin(journal->env, NULL, MDB_RDONLY, &journal->read);
+        if (journal->read != NULL && mdb_txn_renew(journal->read) != MDB_SUCCESS) {
+            mdb_txn_abort(
+                journal->read); /* the writer's map has grown: a fresh one takes it over */
+            journal->read = NULL;
         }
-        if (code != MDB_SUCCESS) {
-            return journal_lmdb_status(journal, code, "it cannot be read");
+        if (journal->read == NULL) {
+            TRY(journal_begin_reading(journal, &journal->read));
         }
         journal->read_active = true;
         journal->reads = 0;

@@ -113,10 +113,9 @@ enum status journal_verify(struct journal *journal, struct journal_fault_report 
     }
     codec_arena_init(&arena, memory, ARENA_BYTES);
     /* One read transaction for the whole walk: head and entries must be of one moment. */
-    enum status status = journal_identity(journal, &identity);
+    enum status status = journal_begin_reading(journal, &txn);
     if (status == STATUS_OK) {
-        status = journal_lmdb_status(journal, mdb_txn_begin(journal->env, NULL, MDB_RDONLY, &txn),
-                                     "it cannot be read");
+        status = journal_get_identity(journal, txn, &identity);
     }
     if (status == STATUS_OK) {
         status = journal_lmdb_status(journal, mdb_cursor_open(txn, journal->entries, &cursor),
