@@ -148,7 +148,7 @@ static bool owes_something(const struct sm *sm, const struct sm_half *half)
         if (rank->opened && half->owner_engine && (half->released & bit) == 0) {
             return true;
         }
-        if (!rank->abort_answered && rank->reach_link != 0) {
+        if (sm_decode_owes_abort(half, rank)) {
             return true; /* peer_up or peer_down will come */
         }
     }

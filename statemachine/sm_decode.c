@@ -224,18 +224,28 @@ static void settle_fence(struct sm *sm, struct sm_output *out, struct sm_half *h
     }
 }
 
+/*
+ * Also when nothing was announced yet: prefill's engine may have opened the room already, and would
+ * wait for us until its deadline.
+ */
+bool sm_decode_owes_abort(const struct sm_half *half, const struct sm_rank *rank)
+{
+    return half->side == SM_DECODE && half->outcome == SM_OUTCOME_FAILED && rank->peer != SM_NONE &&
+           !rank->abort_answered;
+}
+
 void sm_decode_over(struct sm *sm, struct sm_output *out, struct sm_half *half, uint64_t *wake)
 {
     bool owed = false;
     for (uint32_t at = half->ranks; at != SM_NONE; at = sm_rank_at(sm, at)->next) {
         struct sm_rank *rank = sm_rank_at(sm, at);
-        if (half->outcome == SM_OUTCOME_FAILED && rank->reach_link != 0) {
-            if (!rank->abort_answered) {
-                settle_abort(sm, out, half, rank, wake);
-            }
-            settle_fence(sm, out, half, rank, wake);
-            owed = owed || !rank->abort_answered;
+        if (sm_decode_owes_abort(half, rank)) {
+            settle_abort(sm, out, half, rank, wake);
         }
+        if (half->outcome == SM_OUTCOME_FAILED && rank->reach_link != 0) {
+            settle_fence(sm, out, half, rank, wake);
+        }
+        owed = owed || sm_decode_owes_abort(half, rank);
     }
     if (!owed && half->phase < SM_PHASE_NOTIFIED && sm_grace_over(sm, half)) {
         sm_half_phase(sm, out, half, SM_PHASE_NOTIFIED);

@@ -459,6 +459,7 @@ bool sm_prefill_rank_drained(const struct sm *sm, const struct sm_half *half,
                              const struct sm_rank *rank);
 void sm_decode_live(struct sm *sm, struct sm_output *out, struct sm_half *half, uint64_t *wake);
 void sm_decode_over(struct sm *sm, struct sm_output *out, struct sm_half *half, uint64_t *wake);
+bool sm_decode_owes_abort(const struct sm_half *half, const struct sm_rank *rank);
 bool sm_decode_rank_drained(const struct sm *sm, const struct sm_half *half,
                             const struct sm_rank *rank);
 void sm_destination_in_flight_reset(struct sm *sm, struct sm_half *half,

@@ -231,12 +231,12 @@ void pair_pass(struct pair *pair, uint64_t ns)
     pair->now_ns = until;
 }
 
-static void start(struct pair *pair, uint32_t node)
+void pair_start(struct pair *pair, uint32_t node, uint64_t epoch)
 {
     struct sm_input input = {.kind = SM_IN_NODE_STARTED};
     const struct sm_text peers[1] = {text(names[1u - node])};
     input.u.node_started.node_id = 100u + node;
-    input.u.node_started.epoch = 1;
+    input.u.node_started.epoch = epoch;
     input.u.node_started.name = text(names[node]);
     input.u.node_started.peer_names = peers;
     input.u.node_started.peer_count = 1;
@@ -253,6 +253,20 @@ static void start(struct pair *pair, uint32_t node)
     }
 }
 
+void pair_connect(struct pair *pair)
+{
+    pair->link++;
+    for (uint32_t node = 0; node < 2; node++) {
+        struct sm_input up = {.kind = SM_IN_PEER_UP};
+        up.u.peer_up.name = text(names[1u - node]);
+        up.u.peer_up.node_id = 100u + (1u - node);
+        up.u.peer_up.epoch = sm_epoch(pair->sm[1u - node]);
+        up.u.peer_up.link = pair->link;
+        up.u.peer_up.ranks = pair->ranks[1u - node];
+        pair_step(pair, node, &up);
+    }
+}
+
 void pair_open(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks)
 {
     memset(pair, 0, sizeof *pair);
@@ -260,7 +274,6 @@ void pair_open(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks)
     pair->ranks[PAIR_D] = decode_ranks;
     pair->auto_release = true;
     pair->now_ns = 1000;
-    pair->link = 1;
     pair->output = calloc(1, sizeof *pair->output);
     for (uint32_t node = 0; node < 2; node++) {
         pair->bytes[node] = sm_memory_bytes(&small);
@@ -268,17 +281,9 @@ void pair_open(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks)
         memset(pair->memory[node], 0, pair->bytes[node]);
         pair->sm[node] = sm_init(pair->memory[node], &small);
     }
-    start(pair, PAIR_P);
-    start(pair, PAIR_D);
-    for (uint32_t node = 0; node < 2; node++) {
-        struct sm_input up = {.kind = SM_IN_PEER_UP};
-        up.u.peer_up.name = text(names[1u - node]);
-        up.u.peer_up.node_id = 100u + (1u - node);
-        up.u.peer_up.epoch = 1;
-        up.u.peer_up.link = pair->link;
-        up.u.peer_up.ranks = pair->ranks[1u - node];
-        pair_step(pair, node, &up);
-    }
+    pair_start(pair, PAIR_P, 1);
+    pair_start(pair, PAIR_D, 1);
+    pair_connect(pair);
 }
 
 void pair_close(struct pair *pair)

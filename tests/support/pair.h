@@ -58,6 +58,10 @@ struct pair {
 };
 
 void pair_open(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks);
+/* A process life of a node, with its engines; joined to the other by pair_connect. */
+void pair_start(struct pair *pair, uint32_t node, uint64_t epoch);
+/* A new connection between both. */
+void pair_connect(struct pair *pair);
 void pair_close(struct pair *pair);
 /* Steps one input (time is filled in) and carries out what follows, to the end. */
 void pair_step(struct pair *pair, uint32_t node, struct sm_input *input);

@@ -244,3 +244,23 @@ Test(sm_handoff, a_room_number_lives_again_while_its_old_write_drains)
     assert_quiet(&pair);
     pair_close(&pair);
 }
+
+/* Prefill's engine has opened the room and would wait for decode until its deadline. */
+Test(sm_handoff, an_abort_before_prefill_is_reached_is_told_when_it_is)
+{
+    struct pair pair;
+    pair_open(&pair, 1, 1);
+    pair_start(&pair, PAIR_D, 2);
+    prefill(&pair, SM_IN_OPEN, 0, 7);
+    open_decode(&pair, 0, 7, 0, 16);
+    abort_room(&pair, PAIR_D, 7, 499, "client closed the connection");
+    cr_assert_eq(pair_told_count(&pair, PAIR_D, 0, 7, SM_OUTCOME_FAILED), 1u);
+    cr_assert_eq(pair.freed_count + pair.told[0].pages_free, 1u, "nobody has heard of the pages");
+    cr_assert_eq(pair_told_count(&pair, PAIR_P, 0, 7, SM_OUTCOME_FAILED), 0u);
+    pair_connect(&pair);
+    cr_assert_eq(pair_told_count(&pair, PAIR_P, 0, 7, SM_OUTCOME_FAILED), 1u);
+    cr_assert_eq(pair.told[1].http, 499u);
+    cr_assert_str_eq(pair.told[1].reason, "client closed the connection");
+    assert_quiet(&pair);
+    pair_close(&pair);
+}
