@@ -413,12 +413,17 @@ static int run_command(const struct cli_command *command, int argc, char **argv)
             return result;
         }
     }
-    for (; optind < argc && values.word_count < CLI_WORDS_MAX; optind++) {
+    for (; optind < argc && values.word_count < command->words_most; optind++) {
         values.words[values.word_count++] = argv[optind];
     }
-    if (values.word_count < command->words_least || values.word_count > command->words_most) {
-        return cli_fail(EXIT_WRONG_USAGE, "usage: stateroom %s [options] %s", command->name,
-                        command->words);
+    if (optind < argc) {
+        return cli_fail(EXIT_WRONG_USAGE,
+                        "%s: '%s' is one argument too many; see stateroom %s --help", command->name,
+                        argv[optind], command->name);
+    }
+    if (values.word_count < command->words_least) {
+        return cli_fail(EXIT_WRONG_USAGE, "%s: it needs %s; see stateroom %s --help", command->name,
+                        command->words, command->name);
     }
     return command->run(&values);
 }

@@ -31,7 +31,10 @@ grep -q '400 refused before the queue' "$dir/tcp.out"
 "$bin/stateroom" rooms -j "$dir/tcp/journal-P" --http 400 --json | head -1 | grep -q '"reason":"input is longer'
 "$bin/stateroom" stat "$dir/tcp/journal-P" | grep -q 'verdicts'
 run shm --requests 30 --provider shm
-run killp --requests 40 --kill-node P --seed 2
+# Both restart from a snapshot and the entries after it.
+export STATEROOM_JOURNAL_SNAPSHOT_EVERY=100
+run killp --requests 60 --kill-node P --seed 2
+grep -q 'journal.recovered .*from_snapshot_at=[1-9]' "$dir/killp/P.log" || { echo "no recovery from a snapshot"; exit 1; }
 run killd --requests 40 --kill-node D --seed 3
 [ "$(ls /dev/shm | grep -c '^stateroom-' || true)" -le "$before" ] || { echo "shared memory is left over"; ls /dev/shm; exit 1; }
 echo "all runs were whole"

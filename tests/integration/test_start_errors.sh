@@ -84,5 +84,7 @@ cp -r "$dir/journal-a" "$dir/flipped"
 sed -i 's/stateroomd 0\.1/stateroomX 0.1/g' "$dir/flipped/data.mdb"
 expect 5 'entry 1 is altered' "$bin/stateroom" verify "$dir/flipped"
 expect 2 "no command is named 'repaly'; did you mean 'replay'" "$bin/stateroom" repaly
+expect 2 "demo: 'x' is one argument too many" "$bin/stateroom" demo x
+expect 2 'replay: it needs JOURNAL' "$bin/stateroom" replay
 expect 4 'knows nothing of room 99' "$bin/stateroom" history 99 -j "$dir/journal-a"
 echo "every wrong start says what is wrong"
