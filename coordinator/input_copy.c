@@ -36,7 +36,7 @@ static struct parts parts_of(struct sm_input *input)
         parts.runs = &input->u.message.message.pages;
         break;
     default:
-        if (input->kind >= SM_IN_OPEN && input->kind <= SM_IN_DELIVERED) {
+        if (sm_input_is_command(input->kind)) {
             parts.texts[0] = &input->u.command.peer;
             parts.texts[1] = &input->u.command.cause.reason;
             parts.runs = &input->u.command.pages;

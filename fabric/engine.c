@@ -537,7 +537,7 @@ static bool on_command(struct engine_links *links, const struct attachment *a,
                        const Stateroom__Engine__EngineCommand *wire, struct engine_event *out_event)
 {
     memset(out_event, 0, sizeof *out_event);
-    if (wire->kind < SM_IN_OPEN || wire->kind > SM_IN_DELIVERED ||
+    if (!sm_input_is_command(wire->kind) ||
         codec_command_read(wire->command, &links->arena, &out_event->command) != STATUS_OK) {
         links->counters.dropped_malformed++;
         return false;

@@ -211,11 +211,6 @@ static bool on_hello(struct peer_links *links, const Stateroom__Peer__Packet *pa
     return regions;
 }
 
-static bool is_room_message(uint32_t kind)
-{
-    return kind == SM_IN_PEER_RECOVERED || (kind >= SM_IN_PREPARE && kind <= SM_IN_DRAINED);
-}
-
 static bool on_message(struct peer_links *links, const Stateroom__Peer__Packet *packet,
                        uint64_t now_ns, struct peer_event *out_event)
 {
@@ -226,7 +221,7 @@ static bool on_message(struct peer_links *links, const Stateroom__Peer__Packet *
         links->counters.dropped_stranger++;
         return false;
     }
-    if (!is_room_message(packet->kind) ||
+    if (!sm_input_is_message(packet->kind) ||
         codec_message_read(packet->message, &links->arena, &message) != STATUS_OK) {
         links->counters.dropped_malformed++;
         return false;

@@ -171,7 +171,7 @@ static bool input_event(struct history *history, const struct codec_entry *entry
     if (event == NULL) {
         return false;
     }
-    if (input->kind >= SM_IN_OPEN && input->kind <= SM_IN_DELIVERED) {
+    if (sm_input_is_command(input->kind)) {
         command_event(event, input);
     } else if (input->kind >= SM_IN_PREPARE && input->kind <= SM_IN_DRAINED) {
         message_event(history, event, input);

@@ -251,7 +251,7 @@ enum status codec_input_fill(const struct codec_entry *entry, struct codec_arena
         wire->body_case = STATEROOM__JOURNAL__INPUT__BODY_WRITE_DONE;
         return done_fill(&input->u.write_done, arena, &wire->write_done);
     default:
-        if (input->kind >= SM_IN_OPEN && input->kind <= SM_IN_DELIVERED) {
+        if (sm_input_is_command(input->kind)) {
             wire->body_case = STATEROOM__JOURNAL__INPUT__BODY_COMMAND;
             return codec_command_fill(&input->u.command, arena, &wire->command);
         }
@@ -346,11 +346,11 @@ enum status codec_input_read(const Stateroom__Journal__Input *wire, struct codec
     case SM_IN_WRITE_DONE:
         return done_read(wire, input);
     default:
-        if (wire->kind >= SM_IN_OPEN && wire->kind <= SM_IN_DELIVERED &&
+        if (sm_input_is_command(wire->kind) &&
             wire->body_case == STATEROOM__JOURNAL__INPUT__BODY_COMMAND) {
             return codec_command_read(wire->command, arena, &input->u.command);
         }
-        if (wire->kind > SM_IN_NONE && wire->kind < SM_IN_COUNT &&
+        if (sm_input_is_message(wire->kind) &&
             wire->body_case == STATEROOM__JOURNAL__INPUT__BODY_MESSAGE) {
             return message_read(wire->message, arena, &input->u.message);
         }

@@ -184,11 +184,14 @@ static void settle_abort(struct sm *sm, struct sm_output *out, struct sm_half *h
                          struct sm_rank *rank, uint64_t *wake)
 {
     const struct sm_peer *peer = sm_peer_at(sm, rank->peer);
-    if (peer->state == PEER_IS_DOWN) {
-        rank->abort_answered = 1; /* nobody there; the fence answers for its writes */
+    if (peer->state == PEER_IS_DOWN && rank->reach_link != 0) {
+        rank->abort_answered = 1; /* it ends its half itself; the fence answers for its writes */
         return;
     }
     if (peer->state != PEER_IS_UP) {
+        /* It may be up for its engine, which waits for us until the deadline at the longest. */
+        rank->abort_answered = sm->stopping || sm->now_ns >= half->deadline_ns;
+        sm_want_wake(wake, rank->abort_answered ? SM_NEVER : half->deadline_ns);
         return;
     }
     if (rank->abort_link != peer->link) {

@@ -154,7 +154,7 @@ size_t sm_describe_input(const struct sm_input *input, char *buffer, size_t size
         }
         break;
     default:
-        if (input->kind >= SM_IN_OPEN && input->kind <= SM_IN_DELIVERED) {
+        if (sm_input_is_command(input->kind)) {
             put_command(&writer, input);
         }
         break;

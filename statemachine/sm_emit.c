@@ -80,7 +80,7 @@ void sm_ignore(struct sm *sm, struct sm_output *out, const struct sm_input *inpu
 
 static bool is_command(uint32_t kind)
 {
-    return kind >= SM_IN_OPEN && kind <= SM_IN_DELIVERED;
+    return sm_input_is_command(kind);
 }
 
 void sm_refuse(struct sm *sm, struct sm_output *out, const struct sm_input *input, uint32_t refusal,

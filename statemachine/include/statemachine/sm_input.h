@@ -51,6 +51,17 @@ enum sm_input_kind {
         SM_IN_COUNT
 };
 
+/* Which member of the union a kind has: from outside both come as numbers and must agree. */
+static inline bool sm_input_is_command(uint32_t kind)
+{
+    return kind >= SM_IN_OPEN && kind <= SM_IN_DELIVERED;
+}
+
+static inline bool sm_input_is_message(uint32_t kind)
+{
+    return kind == SM_IN_PEER_RECOVERED || (kind >= SM_IN_PREPARE && kind <= SM_IN_DRAINED);
+}
+
 /* node_started: first input of every process life, and nothing else may come before it. */
 struct sm_in_node_started {
     uint64_t node_id; /* non-zero, stable as long as the journal is */

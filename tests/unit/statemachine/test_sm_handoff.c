@@ -264,3 +264,40 @@ Test(sm_handoff, an_abort_before_prefill_is_reached_is_told_when_it_is)
     assert_quiet(&pair);
     pair_close(&pair);
 }
+
+static void lose_prefill(struct pair *pair)
+{
+    struct sm_input down = {.kind = SM_IN_PEER_DOWN};
+    down.u.peer.name = (struct sm_text){"P", 1};
+    down.u.peer.link = pair->link;
+    pair_step(pair, PAIR_D, &down);
+}
+
+Test(sm_handoff, a_room_that_failed_while_prefill_was_down_is_told_when_it_is_back)
+{
+    struct pair pair;
+    pair_open(&pair, 1, 1);
+    lose_prefill(&pair);
+    open_decode(&pair, 0, 7, 0, 16);
+    cr_assert_eq(pair_told_count(&pair, PAIR_D, 0, 7, SM_OUTCOME_FAILED), 1u);
+    prefill(&pair, SM_IN_OPEN, 0, 7);
+    pair_pass(&pair, 1000 * MS);
+    cr_assert_eq(pair_told_count(&pair, PAIR_P, 0, 7, SM_OUTCOME_FAILED), 0u);
+    pair_connect(&pair);
+    cr_assert_eq(pair_told_count(&pair, PAIR_P, 0, 7, SM_OUTCOME_FAILED), 1u);
+    cr_assert_eq(pair.told[1].http, 503u);
+    assert_quiet(&pair);
+    pair_close(&pair);
+}
+
+Test(sm_handoff, a_prefill_that_never_comes_back_is_owed_nothing_after_the_deadline)
+{
+    struct pair pair;
+    pair_open(&pair, 1, 1);
+    lose_prefill(&pair);
+    open_decode(&pair, 0, 7, 0, 16);
+    cr_assert(!sm_quiescent(pair.sm[PAIR_D]));
+    pair_pass(&pair, 301000 * MS);
+    cr_assert(sm_quiescent(pair.sm[PAIR_D]), "kept for a peer that does not come back");
+    pair_close(&pair);
+}
