@@ -466,6 +466,8 @@ static bool on_attach(struct engine_links *links, const unsigned char *identity,
         well = well && map_pool(links, attach, &fresh, text, sizeof text);
     }
     struct attachment *a = well ? &links->ranks[attach->rank] : NULL;
+    const bool again = well && a->attached && a->identity_size == identity_size &&
+                       memcmp(a->identity, identity, identity_size) == 0;
     if (well && a->mapped) {
         well = keep_pool(a, &fresh, text, sizeof text);
         http = 409;
@@ -473,6 +475,10 @@ static bool on_attach(struct engine_links *links, const unsigned char *identity,
     if (!well) {
         links->counters.refused_attaches++;
         say_goodbye(links, identity, identity_size, http, text);
+        return false;
+    }
+    if (again) {
+        confirm_attach(links, attach->rank); /* it asked twice before it got an answer */
         return false;
     }
     if (a->pid_fd >= 0) {
