@@ -2,6 +2,7 @@
 /* The engine link. */
 #include "fabric/engine.h"
 
+#include "router.h"
 #include "stateroom_engine.pb-c.h"
 
 #include <errno.h>
@@ -17,14 +18,13 @@
 #include <zmq.h>
 
 #define ARENA_BYTES ((size_t)64 << 20)
-#define IDENTITY_BYTES_MAX 32u
 #define CHECK_INTERVAL_NS UINT64_C(200000000)
 #define ENGINE_NAME_BYTES 64u
 
 struct attachment {
     bool attached;
     bool mapped;
-    unsigned char identity[IDENTITY_BYTES_MAX];
+    unsigned char identity[ROUTER_IDENTITY_BYTES_MAX];
     size_t identity_size;
     uint64_t pid;
     int pid_fd; /* readable when the process has ended */
@@ -589,40 +589,25 @@ static bool on_frame(struct engine_links *links, const unsigned char *identity,
 static bool receive_one(struct engine_links *links, uint64_t now_ns, struct engine_event *out_event,
                         bool *out_given)
 {
-    unsigned char identity[IDENTITY_BYTES_MAX];
-    size_t identity_size = 0;
-    Stateroom__Engine__ToNode *message = NULL;
-    zmq_msg_t part;
-    int more = 1;
-    int parts = 0;
-    bool well = true;
+    struct router_identity from;
+    zmq_msg_t frame;
     *out_given = false;
     codec_arena_reset(&links->arena);
-    while (more != 0) {
-        size_t size = sizeof more;
-        (void)zmq_msg_init(&part);
-        if (zmq_msg_recv(&part, links->router, ZMQ_DONTWAIT) < 0) {
-            (void)zmq_msg_close(&part);
-            return parts > 0;
-        }
-        parts++;
-        if (parts == 1) {
-            identity_size = zmq_msg_size(&part);
-            well = identity_size <= sizeof identity;
-            memcpy(identity, zmq_msg_data(&part), well ? identity_size : 0);
-        } else if (parts == 2) {
-            message = parse(zmq_msg_data(&part), zmq_msg_size(&part), &links->arena);
-        }
-        well = well && parts <= 2;
-        (void)zmq_getsockopt(links->router, ZMQ_RCVMORE, &more, &size);
-        (void)zmq_msg_close(&part);
+    const enum router_got got = router_receive(links->router, &from, &frame);
+    if (got == ROUTER_EMPTY) {
+        return false;
     }
     links->counters.received++;
-    if (!well || message == NULL) {
+    const Stateroom__Engine__ToNode *message = NULL;
+    if (got == ROUTER_FRAME) {
+        message = parse(zmq_msg_data(&frame), zmq_msg_size(&frame), &links->arena);
+        (void)zmq_msg_close(&frame);
+    }
+    if (message == NULL) {
         links->counters.dropped_malformed++;
         return true;
     }
-    *out_given = on_frame(links, identity, identity_size, message, now_ns, out_event);
+    *out_given = on_frame(links, from.bytes, from.size, message, now_ns, out_event);
     return true;
 }
 

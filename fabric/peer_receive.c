@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What comes in: the handshake, heartbeats, messages; and what does not come in any more. */
 #include "peer_private.h"
+#include "router.h"
 
 #include <errno.h>
 #include <string.h>
@@ -261,30 +262,21 @@ static bool on_heartbeat(struct peer_links *links, const Stateroom__Peer__Packet
 static bool receive_one(struct peer_links *links, uint64_t now_ns, struct peer_event *out_event,
                         bool *out_given)
 {
-    zmq_msg_t part;
-    int more = 1;
-    int parts = 0;
-    bool well = true;
-    Stateroom__Peer__Packet *packet = NULL;
+    struct router_identity from;
+    zmq_msg_t frame;
     *out_given = false;
     codec_arena_reset(&links->arena);
-    while (more != 0) {
-        size_t size = sizeof more;
-        (void)zmq_msg_init(&part);
-        if (zmq_msg_recv(&part, links->router, ZMQ_DONTWAIT) < 0) {
-            (void)zmq_msg_close(&part);
-            return parts > 0;
-        }
-        parts++;
-        if (parts == 2) {
-            packet = parse(zmq_msg_data(&part), zmq_msg_size(&part), &links->arena);
-        }
-        well = well && parts <= 2;
-        (void)zmq_getsockopt(links->router, ZMQ_RCVMORE, &more, &size);
-        (void)zmq_msg_close(&part);
+    const enum router_got got = router_receive(links->router, &from, &frame);
+    if (got == ROUTER_EMPTY) {
+        return false;
     }
     links->counters.received++;
-    if (!well || packet == NULL) {
+    const Stateroom__Peer__Packet *packet = NULL;
+    if (got == ROUTER_FRAME) {
+        packet = parse(zmq_msg_data(&frame), zmq_msg_size(&frame), &links->arena);
+        (void)zmq_msg_close(&frame);
+    }
+    if (packet == NULL) {
         links->counters.dropped_malformed++;
         return true;
     }
