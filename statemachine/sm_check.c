@@ -148,6 +148,10 @@ static bool owes_something(const struct sm *sm, const struct sm_half *half)
         if (rank->opened && half->owner_engine && (half->released & bit) == 0) {
             return true;
         }
+        if (rank->opened && half->owner_engine && (half->told_ever & bit) == 0 &&
+            rank->engine_life == sm->engines[rank->rank].life) {
+            return true; /* released, and still to be told when it attaches or is given up */
+        }
         if (sm_decode_owes_abort(half, rank)) {
             return true; /* peer_up or peer_down will come */
         }
