@@ -21,6 +21,9 @@
 /* Entries kept while the journal cannot be written; over it inputs wait. */
 #define BACKLOG_ENTRIES_MAX 65536u
 #define BACKLOG_BYTES_MAX ((size_t)256 << 20)
+/* Inputs kept until their entries are durable: half of the ring, so that the largest always fits.
+ */
+#define PENDING_BYTES ((size_t)64 << 20)
 
 struct turn {
     struct node *node;
@@ -32,7 +35,12 @@ struct turn {
     size_t backlog_used;
     uint32_t backlog_entries;
     uint64_t backlog_first;
+    uint64_t caught_up; /* entries that waited and are durable now */
     bool stop_stepped;
+    struct ring pending; /* inputs whose entries are not durable, in order */
+    uint64_t pending_first;
+    uint64_t pending_count;
+    bool again; /* those in `pending` come before all others */
     /* Other rooms that the entry is about. */
     uint64_t also[SM_TRANSITIONS_MAX];
     uint32_t also_count;
@@ -105,10 +113,21 @@ static void dispatch_one(struct turn *turn, const struct sm_effect *effect, uint
     }
 }
 
+static void forget_durable(struct turn *turn, uint64_t durable)
+{
+    /* Inputs that are to be stepped again have no number yet. */
+    while (!turn->again && turn->pending_count > 0 && turn->pending_first <= durable) {
+        ring_pop(&turn->pending);
+        turn->pending_first++;
+        turn->pending_count--;
+    }
+}
+
 static void dispatch(struct turn *turn)
 {
     const uint64_t durable = writer_durable(turn->node->writer);
     uint64_t entry = 0;
+    forget_durable(turn, durable);
     const struct sm_effect *effect = gate_pop(turn->node->gate, durable, &entry);
     while (effect != NULL) {
         dispatch_one(turn, effect, entry);
@@ -157,6 +176,30 @@ static bool backlog_full(const struct turn *turn)
                                   turn->backlog_used + ENTRY_BYTES_MAX > BACKLOG_BYTES_MAX);
 }
 
+static bool ready_to_step(const struct turn *turn)
+{
+    return gate_has_room(turn->node->gate) && !backlog_full(turn);
+}
+
+/*
+ * Keeps an input for the case that its entry is lost. While the journal is down entries wait in the
+ * backlog, where they cannot be.
+ */
+static void remember(struct turn *turn, const struct sm_input *input, uint64_t number)
+{
+    if (turn->journal_down) {
+        return;
+    }
+    if (!input_send(&turn->pending, input)) {
+        log_event(LOG_ERROR_LEVEL, "machine.pending_full", "entry=%" PRIu64, number);
+        abort(); /* ready_for_input leaves room for the largest input: a bug of ours */
+    }
+    if (turn->pending_count == 0) {
+        turn->pending_first = number;
+    }
+    turn->pending_count++;
+}
+
 /* The rooms of the transitions besides the input's own, each once in a row. */
 static void collect_rooms(struct turn *turn, uint64_t own)
 {
@@ -196,6 +239,7 @@ static void step(struct turn *turn, struct sm_input *input)
         log_event(LOG_ERROR_LEVEL, "machine.entry_too_large", "entry=%" PRIu64, number);
         abort();
     }
+    remember(turn, input, number);
     gate_push(node->gate, number, machine->output);
     collect_rooms(turn, input->room);
     if (turn->journal_down) {
@@ -262,7 +306,8 @@ static void maybe_snapshot(struct turn *turn)
 
 /*
  * What was stepped after the last durable entry never happened: the machine is run again up to that
- * entry. Then it learns that the journal has failed, and its 503s leave without one.
+ * entry. Then it learns that the journal has failed, and its 503s leave without one, and
+ * the lost inputs come once more (step_again).
  */
 static bool rebuild(struct turn *turn)
 {
@@ -276,6 +321,7 @@ static bool rebuild(struct turn *turn)
     options.until = durable;
     options.from_snapshot = true;
     gate_drop_after(node->gate, durable);
+    forget_durable(turn, durable);
     if (journal_machine_open(&fresh, &detail) != STATUS_OK ||
         journal_replay(node->journal, &fresh, &options, &replayed, &detail) != STATUS_OK) {
         log_event(LOG_ERROR_LEVEL, "journal.unreadable", "reason=\"%s\"", detail.text);
@@ -286,6 +332,29 @@ static bool rebuild(struct turn *turn)
     node->machine = fresh;
     node->next_entry = durable + 1u;
     return true;
+}
+
+/*
+ * The inputs whose entries were lost did happen: engines are attached, peers are up, writes are
+ * done, commands want an answer, and nobody says any of it twice. So they are stepped once more.
+ */
+static uint32_t step_again(struct turn *turn)
+{
+    uint32_t taken = 0;
+    size_t size = 0;
+    while (turn->pending_count > 0 && taken < TURN_INPUTS_MAX && ready_to_step(turn)) {
+        struct sm_input input;
+        memcpy(&input, ring_front(&turn->pending, &size), sizeof input);
+        /* Time comes by itself, and of the journal the machine knows more than these. */
+        if (input.kind != SM_IN_TICK && input.kind != SM_IN_JOURNAL_OK) {
+            step(turn, &input);
+        }
+        ring_pop(&turn->pending);
+        turn->pending_count--;
+        taken++;
+    }
+    turn->again = turn->pending_count > 0;
+    return taken;
 }
 
 static void journal_failed(struct turn *turn, const struct status_detail *detail)
@@ -304,48 +373,87 @@ static void journal_failed(struct turn *turn, const struct status_detail *detail
         turn->journal_down = true;
         turn->backlog_used = 0;
         turn->backlog_entries = 0;
+        turn->caught_up = 0;
         step_simple(turn, SM_IN_JOURNAL_FAILED);
+        turn->again = turn->pending_count > 0;
     }
     turn->retry_at_ns = monotonic_ns() + RETRY_JOURNAL_NS;
 }
 
-/* Tries the entries that wait; what comes of it shows in writer_durable or writer_failure. */
+/* One entry that waits, once the queue has room; false: the journal has failed again. */
+static bool submit_waiting(struct turn *turn, uint64_t number, const struct backlog_head *head,
+                           const unsigned char *bytes)
+{
+    struct node *node = turn->node;
+    const struct timespec pause = {0, 1000000};
+    struct status_detail detail;
+    for (;;) {
+        if (writer_failure(node->writer, &detail) != STATUS_OK || atomic_load(&node->quit)) {
+            return false;
+        }
+        unsigned char *slot =
+            writer_begin(node->writer, number, head->room, (const uint64_t *)(const void *)bytes,
+                         (uint32_t)head->also, (size_t)head->size);
+        if (slot != NULL) {
+            memcpy(slot, bytes + head->also * sizeof turn->also[0], (size_t)head->size);
+            writer_submit(node->writer);
+            return true;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* Submits all that wait and are not durable: an earlier try may have written the first of them. */
+static bool submit_backlog(struct turn *turn)
+{
+    const uint64_t durable = writer_durable(turn->node->writer);
+    size_t at = 0;
+    for (uint32_t i = 0; i < turn->backlog_entries; i++) {
+        const uint64_t number = turn->backlog_first + i;
+        struct backlog_head head;
+        memcpy(&head, turn->backlog + at, sizeof head);
+        if (number > durable &&
+            !submit_waiting(turn, number, &head, turn->backlog + at + sizeof head)) {
+            return false;
+        }
+        const size_t also_bytes = (size_t)head.also * sizeof turn->also[0];
+        at += (sizeof head + also_bytes + (size_t)head.size + 15u) / 16u * 16u;
+    }
+    return true;
+}
+
+/* Tries the entries that wait; the journal works again when none is left. */
 static void retry_journal(struct turn *turn)
 {
     struct node *node = turn->node;
     struct status_detail detail;
-    size_t at = 0;
+    const struct timespec pause = {0, 1000000};
     if (!turn->journal_down || monotonic_ns() < turn->retry_at_ns) {
         return;
     }
-    writer_retry(node->writer);
-    for (uint32_t i = 0; i < turn->backlog_entries; i++) {
-        struct backlog_head head;
-        memcpy(&head, turn->backlog + at, sizeof head);
-        const unsigned char *bytes = turn->backlog + at + sizeof head;
-        const size_t also_bytes = (size_t)head.also * sizeof turn->also[0];
-        unsigned char *slot = writer_begin(node->writer, turn->backlog_first + i, head.room,
-                                           (const uint64_t *)(const void *)bytes,
-                                           (uint32_t)head.also, (size_t)head.size);
-        if (slot == NULL) {
-            break; /* the rest is tried once this part is through */
-        }
-        memcpy(slot, bytes + also_bytes, (size_t)head.size);
-        writer_submit(node->writer);
-        at += (sizeof head + also_bytes + (size_t)head.size + 15u) / 16u * 16u;
+    if (writer_failure(node->writer, &detail) != STATUS_OK) {
+        writer_retry(node->writer);
     }
     const uint64_t last = turn->backlog_first + turn->backlog_entries - 1u;
-    const struct timespec pause = {0, 1000000};
-    while (writer_durable(node->writer) < last && !atomic_load(&node->quit)) {
-        if (writer_failure(node->writer, &detail) != STATUS_OK) {
-            turn->retry_at_ns = monotonic_ns() + RETRY_JOURNAL_NS;
-            return;
-        }
+    bool well = submit_backlog(turn);
+    while (well && writer_durable(node->writer) < last) {
+        well = writer_failure(node->writer, &detail) == STATUS_OK && !atomic_load(&node->quit);
         (void)nanosleep(&pause, NULL);
     }
+    if (!well) {
+        turn->retry_at_ns = monotonic_ns() + RETRY_JOURNAL_NS;
+        return;
+    }
+    turn->caught_up += turn->backlog_entries;
+    turn->backlog_first = last + 1u;
+    turn->backlog_entries = 0;
+    turn->backlog_used = 0;
+    if (turn->again) {
+        return; /* the backlog was too small for all lost inputs: on with the next of them */
+    }
     turn->journal_down = false;
-    log_event(LOG_WARNING_LEVEL, "journal.works_again", "entries_caught_up=%u",
-              turn->backlog_entries);
+    log_event(LOG_WARNING_LEVEL, "journal.works_again", "entries_caught_up=%" PRIu64,
+              turn->caught_up);
     step_simple(turn, SM_IN_JOURNAL_OK);
 }
 
@@ -364,7 +472,7 @@ static void watch_journal(struct turn *turn)
 
 static bool ready_for_input(const struct turn *turn)
 {
-    return gate_has_room(turn->node->gate) && !backlog_full(turn);
+    return ready_to_step(turn) && ring_used(&turn->pending) < PENDING_BYTES / 2u;
 }
 
 static uint32_t take_inputs(struct turn *turn, struct ring *ring)
@@ -436,8 +544,13 @@ static void one_turn(struct turn *turn)
         turn->stop_stepped = true;
         step_simple(turn, SM_IN_NODE_STOP);
     }
-    uint32_t taken = take_inputs(turn, &node->to_machine_from_control);
-    taken += take_inputs(turn, &node->to_machine_from_fabric);
+    uint32_t taken = 0;
+    if (turn->again) {
+        taken = step_again(turn);
+    } else {
+        taken = take_inputs(turn, &node->to_machine_from_control);
+        taken += take_inputs(turn, &node->to_machine_from_fabric);
+    }
     if (sm_deadline(node->machine.sm) <= node_clock(node) && ready_for_input(turn)) {
         step_simple(turn, SM_IN_TICK);
         taken++;
@@ -463,7 +576,8 @@ void *machine_main(void *context)
     turn.node = context;
     turn.entry = malloc(ENTRY_BYTES_MAX);
     turn.backlog = malloc(BACKLOG_BYTES_MAX);
-    if (turn.entry == NULL || turn.backlog == NULL) {
+    const bool opened = ring_open(&turn.pending, PENDING_BYTES, &turn.node->fatal) == STATUS_OK;
+    if (turn.entry == NULL || turn.backlog == NULL || !opened) {
         (void)status_fail(STATUS_NO_MEMORY, &turn.node->fatal, 0,
                           "no memory for the machine thread");
         atomic_store(&turn.node->stopped, true);
@@ -472,6 +586,9 @@ void *machine_main(void *context)
             one_turn(&turn);
         }
         log_summary(turn.node);
+    }
+    if (opened) {
+        ring_close(&turn.pending);
     }
     free(turn.entry);
     free(turn.backlog);

@@ -134,6 +134,8 @@ static void watch_signals(void)
     (void)sigaction(SIGUSR1, &action, NULL);
     action.sa_handler = SIG_IGN;
     (void)sigaction(SIGPIPE, &action, NULL);
+    /* A limit on file size is a full disk, not a reason to die. */
+    (void)sigaction(SIGXFSZ, &action, NULL);
     (void)sigaction(SIGHUP, &action, NULL);
 }
 
