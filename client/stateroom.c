@@ -41,20 +41,36 @@ EXPORT const char *stateroom_error_text(const struct stateroom *s)
 /* ---- the pool
  * ------------------------------------------------------------------------------------------ */
 
-static enum stateroom_error make_pool(struct stateroom *s, const struct stateroom_pool_options *o)
+static enum status lay_out(const struct stateroom_pool_options *o, struct pool_layout *out_layout,
+                           struct status_detail *out_detail)
 {
-    struct status_detail detail;
-    uint64_t random = 0;
     const struct sm_geometry geometry = {o->geometry.page_tokens, o->geometry.layers,
                                          o->geometry.kv_heads,    o->geometry.item_bytes,
                                          o->geometry.planes,      o->geometry.dtype};
-    if (pool_layout_make(&geometry, o->ranks, o->pages, o->aux_slots, o->aux_bytes, &s->layout,
-                         &detail) != STATUS_OK ||
-        o->pages == 0) {
-        return client_fail(s, STATEROOM_INVALID, "%s",
-                           o->pages == 0 ? "a pool needs at least one page" : detail.text);
+    if (o->pages == 0) {
+        return status_fail(STATUS_INVALID, out_detail, 0, "a pool needs at least one page");
     }
-    s->aux_bytes = o->aux_bytes;
+    return pool_layout_make(&geometry, o->ranks, o->pages, o->aux_slots, o->aux_bytes, out_layout,
+                            out_detail);
+}
+
+EXPORT uint64_t stateroom_pool_bytes_needed(const struct stateroom_pool_options *options,
+                                            char *text, size_t text_size)
+{
+    struct status_detail detail = {"", 0};
+    struct pool_layout layout;
+    if (lay_out(options, &layout, &detail) == STATUS_OK) {
+        return layout.bytes;
+    }
+    if (text != NULL && text_size > 0) {
+        (void)snprintf(text, text_size, "%s", detail.text);
+    }
+    return 0;
+}
+
+static enum stateroom_error make_shared(struct stateroom *s)
+{
+    uint64_t random = 0;
     (void)getrandom(&random, sizeof random, 0);
     (void)snprintf(s->shm_name, sizeof s->shm_name, "/stateroom-%ld-%u-%08lx", (long)getpid(),
                    s->rank, (unsigned long)(random & 0xffffffffu));
@@ -82,6 +98,21 @@ static enum stateroom_error make_pool(struct stateroom *s, const struct stateroo
                            (unsigned long long)s->layout.bytes, strerror(errno));
     }
     s->pool = pool;
+    s->has_pool = true;
+    return STATEROOM_OK;
+}
+
+static enum stateroom_error make_pool(struct stateroom *s, const struct stateroom_pool_options *o)
+{
+    struct status_detail detail;
+    if (lay_out(o, &s->layout, &detail) != STATUS_OK) {
+        return client_fail(s, STATEROOM_INVALID, "%s", detail.text);
+    }
+    s->aux_bytes = o->aux_bytes;
+    if (o->memory == NULL) {
+        return make_shared(s);
+    }
+    s->pool = o->memory;
     s->has_pool = true;
     return STATEROOM_OK;
 }
@@ -166,6 +197,7 @@ void client_attach(struct stateroom *s)
     attach.pid = (uint64_t)getpid();
     attach.shm_name = s->shm_name;
     if (s->has_pool) {
+        attach.address = s->shm_name[0] == '\0' ? (uint64_t)(uintptr_t)s->pool : 0;
         attach.pages = s->layout.pages;
         attach.aux_slots = s->layout.aux_slots;
         attach.aux_bytes = s->aux_bytes;
@@ -285,10 +317,10 @@ EXPORT void stateroom_close(struct stateroom *s)
     if (s->context != NULL) {
         (void)zmq_ctx_term(s->context);
     }
-    if (s->pool != NULL) {
-        (void)munmap(s->pool, (size_t)s->layout.bytes);
-    }
     if (s->shm_name[0] != '\0') {
+        if (s->pool != NULL) {
+            (void)munmap(s->pool, (size_t)s->layout.bytes);
+        }
         (void)shm_unlink(s->shm_name);
     }
     free(s->pending);

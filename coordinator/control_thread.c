@@ -132,6 +132,7 @@ static void engine_attached(struct control_turn *turn, const struct engine_event
         input.u.engine.aux_slots = event->layout->aux_slots;
         input.u.engine.geometry = event->layout->geometry;
     }
+    engine_accept(turn->node->engines, event->rank);
     log_event(LOG_INFO_LEVEL, "engine.attached", "rank=%u pid=%" PRIu64 " engine=\"%s\" pages=%u",
               event->rank, event->pid, event->engine, input.u.engine.pages);
     tell_machine(turn->node, &input);
@@ -186,6 +187,11 @@ static void peer_up(struct control_turn *turn, const struct fabric_answer *answe
     if (event->link != answer->link) {
         return;
     }
+    if (!answer->well) {
+        /* Nothing could be written over it: a new connection is tried, and the log says why. */
+        peer_drop(turn->node->peers, answer->peer, answer->link, "the data plane cannot reach it");
+        return;
+    }
     memset(&input, 0, sizeof input);
     input.kind = SM_IN_PEER_UP;
     input.u.peer_up.name = text_of(event->name);
@@ -215,6 +221,8 @@ static void on_answer(struct control_turn *turn, const struct fabric_answer *ans
         turn->pooling--;
         if (answer->well) {
             engine_attached(turn, &turn->attached[answer->rank]);
+        } else {
+            engine_refuse(node->engines, answer->rank, 500, answer->detail.text);
         }
         break;
     default:
@@ -277,7 +285,7 @@ static void carry_out(struct node *node, const struct effect_message *message)
         (void)engine_send_pages_free(node->engines, effect);
         break;
     case SM_FX_FENCE:
-        peer_drop(node->peers, message->peer, effect->link);
+        peer_drop(node->peers, message->peer, effect->link, "it was fenced");
         break;
     default:
         /* Closed or full: the machine repeats what is not answered. */
@@ -357,6 +365,8 @@ void *control_main(void *context)
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
     if (turn == NULL) {
+        log_event(LOG_ERROR_LEVEL, "node.no_memory", "thread=control");
+        atomic_store(&((struct node *)context)->stopped, true);
         return NULL;
     }
     turn->node = context;

@@ -113,16 +113,15 @@ static void open_link(struct fabric_turn *turn, const struct fabric_order *order
 
 static void connect_link(struct node *node, const struct fabric_order *order)
 {
-    struct status_detail detail;
     struct fabric_answer connected;
+    memset(&connected, 0, sizeof connected);
     const enum status status = data_link_connect(node->data, order->peer, order->link, order->ranks,
-                                                 &order->endpoint, &detail);
+                                                 &order->endpoint, &connected.detail);
     if (status != STATUS_OK) {
         log_event(LOG_ERROR_LEVEL, "fabric.connect_failed", "peer=%s link=%u reason=\"%s\"",
-                  node->config.peers[order->peer].name, order->link, detail.text);
+                  node->config.peers[order->peer].name, order->link, connected.detail.text);
     }
     if (order->kind == ORDER_LINK_CONNECT) {
-        memset(&connected, 0, sizeof connected);
         connected.kind = ANSWER_CONNECTED;
         connected.peer = order->peer;
         connected.link = order->link;
@@ -134,7 +133,6 @@ static void connect_link(struct node *node, const struct fabric_order *order)
 static void change_pool(struct fabric_turn *turn, const struct fabric_order *order)
 {
     struct node *node = turn->node;
-    struct status_detail detail;
     struct fabric_answer done;
     memset(&done, 0, sizeof done);
     done.rank = order->rank;
@@ -144,11 +142,11 @@ static void change_pool(struct fabric_turn *turn, const struct fabric_order *ord
         done.kind = ANSWER_POOL_GONE;
     } else {
         done.kind = ANSWER_POOL_ADDED;
-        done.well = data_pool_add(node->data, order->rank, order->pool, &order->layout, &detail) ==
-                    STATUS_OK;
+        done.well = data_pool_add(node->data, order->rank, order->pool, &order->layout,
+                                  &done.detail) == STATUS_OK;
         if (!done.well) {
             log_event(LOG_ERROR_LEVEL, "fabric.pool_failed", "rank=%u reason=\"%s\"", order->rank,
-                      detail.text);
+                      done.detail.text);
         }
     }
     for (uint32_t peer = 0; peer < node->config.peer_count; peer++) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#define NODE_RINGS 6u
 #define RING_BYTES ((size_t)16 << 20)
 #define GATE_BYTES ((size_t)256 << 20)
 
@@ -121,13 +122,19 @@ static enum status begin_life(struct node *node, struct status_detail *out_detai
 /* ---- queues and planes
  * -------------------------------------------------------------------------------------- */
 
+static struct ring *ring_of(struct node *node, uint32_t index)
+{
+    struct ring *const rings[NODE_RINGS] = {
+        &node->to_machine_from_control, &node->to_machine_from_fabric,
+        &node->to_control_from_machine, &node->to_control_from_fabric,
+        &node->to_fabric_from_control,  &node->to_fabric_from_machine};
+    return rings[index];
+}
+
 static enum status open_queues(struct node *node, struct status_detail *out_detail)
 {
-    struct ring *rings[] = {&node->to_machine_from_control, &node->to_machine_from_fabric,
-                            &node->to_control_from_machine, &node->to_control_from_fabric,
-                            &node->to_fabric_from_control,  &node->to_fabric_from_machine};
-    for (size_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
-        TRY(ring_open(rings[i], RING_BYTES, out_detail));
+    for (uint32_t i = 0; i < NODE_RINGS; i++) {
+        TRY(ring_open(ring_of(node, i), RING_BYTES, out_detail));
     }
     node->machine_wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     return node->machine_wake >= 0
@@ -162,39 +169,42 @@ static enum status open_planes(struct node *node, struct status_detail *out_deta
                                        node->addresses,
                                        config->peer_count};
     TRY(peer_open(&peers, node->zmq_context, monotonic_ns(), &node->peers, out_detail));
-    const struct engine_options engines = {
-        config->engines, config->name, node->node_id, node->epoch, (uint32_t)config->ranks, false};
+    const struct engine_options engines = {config->engines,         config->name,
+                                           node->node_id,           node->epoch,
+                                           (uint32_t)config->ranks, node->memory};
     return engine_open(&engines, node->zmq_context, &node->engines, out_detail);
-}
-
-static enum status start_thread(pthread_t *thread, void *(*main)(void *), struct node *node,
-                                struct status_detail *out_detail)
-{
-    const int error = pthread_create(thread, NULL, main, node);
-    return error == 0
-               ? STATUS_OK
-               : status_fail(STATUS_SYSTEM, out_detail, error, "no thread: %s", strerror(error));
 }
 
 static enum status start_threads(struct node *node, struct status_detail *out_detail)
 {
     TRY(writer_start(node->journal, node->machine_wake, &node->writer, out_detail));
-    TRY(start_thread(&node->machine_thread, machine_main, node, out_detail));
-    TRY(start_thread(&node->fabric_thread, fabric_main, node, out_detail));
-    TRY(start_thread(&node->control_thread, control_main, node, out_detail));
-    node->threads = true;
+    void *(*const mains[NODE_THREADS])(void *) = {machine_main, fabric_main, control_main};
+    for (; node->threads_started < NODE_THREADS; node->threads_started++) {
+        pthread_t *thread = &node->threads[node->threads_started];
+        const int error = pthread_create(thread, NULL, mains[node->threads_started], node);
+        if (error != 0) {
+            return status_fail(STATUS_SYSTEM, out_detail, error,
+                               "no thread for the node: %s; see the limits on processes (ulimit "
+                               "-u, TasksMax)",
+                               strerror(error));
+        }
+    }
     return STATUS_OK;
 }
 
-enum status node_start(const struct config *config, struct node **out_node,
-                       struct status_detail *out_detail)
+enum status node_start(const struct config *config, const struct engine_memory *memory,
+                       struct node **out_node, struct status_detail *out_detail)
 {
     struct node *node = calloc(1, sizeof *node);
     if (node == NULL) {
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a node");
     }
     node->config = *config;
+    node->memory = memory;
     node->machine_wake = -1;
+    for (uint32_t i = 0; i < NODE_RINGS; i++) {
+        ring_of(node, i)->wake_fd = -1;
+    }
     if (config->settings.policy.protections_off != 0) {
         free(node);
         return status_fail(STATUS_CONFIG, out_detail, 0,
@@ -255,10 +265,8 @@ void node_destroy(struct node *node)
         return;
     }
     atomic_store(&node->quit, true);
-    if (node->threads) {
-        (void)pthread_join(node->machine_thread, NULL);
-        (void)pthread_join(node->control_thread, NULL);
-        (void)pthread_join(node->fabric_thread, NULL);
+    for (uint32_t i = 0; i < node->threads_started; i++) {
+        (void)pthread_join(node->threads[i], NULL);
     }
     if (node->writer != NULL) {
         node->journal = writer_stop(node->writer);
@@ -272,11 +280,8 @@ void node_destroy(struct node *node)
     journal_close(node->journal);
     journal_machine_close(&node->machine);
     gate_destroy(node->gate);
-    struct ring *rings[] = {&node->to_machine_from_control, &node->to_machine_from_fabric,
-                            &node->to_control_from_machine, &node->to_control_from_fabric,
-                            &node->to_fabric_from_control,  &node->to_fabric_from_machine};
-    for (size_t i = 0; i < sizeof rings / sizeof rings[0]; i++) {
-        ring_close(rings[i]);
+    for (uint32_t i = 0; i < NODE_RINGS; i++) {
+        ring_close(ring_of(node, i));
     }
     if (node->machine_wake >= 0) {
         (void)close(node->machine_wake);

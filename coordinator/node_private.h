@@ -54,6 +54,7 @@ struct fabric_answer {
     uint32_t link;
     uint32_t rank;
     bool well;
+    struct status_detail detail; /* when it is not */
     struct data_endpoint endpoint;
 };
 
@@ -76,8 +77,12 @@ struct counters {
     _Atomic uint64_t journal_failures;
 };
 
+/* Besides the journal's, which the writer has. */
+#define NODE_THREADS 3u
+
 struct node {
     struct config config;
+    const struct engine_memory *memory;
     struct journal *journal; /* before the writer has it, and after */
     struct journal_writer *writer;
     struct journal_machine machine;
@@ -94,10 +99,8 @@ struct node {
     struct ring to_fabric_from_control;  /* struct fabric_order */
     struct ring to_fabric_from_machine;  /* struct effect_message */
     int machine_wake;                    /* eventfd: the journal thread moved */
-    pthread_t machine_thread;
-    pthread_t control_thread;
-    pthread_t fabric_thread;
-    bool threads;
+    pthread_t threads[NODE_THREADS];     /* machine, fabric, control: those that have started */
+    uint32_t threads_started;
     uint64_t node_id;
     uint64_t epoch;
     uint64_t clock_base_ns;  /* machine time at clock_start */

@@ -145,7 +145,7 @@ static int run(const struct config *config)
     struct node *node = NULL;
     watch_signals();
     log_setup(config->name, config->log_format, config->log_level);
-    const enum status status = node_start(config, &node, &detail);
+    const enum status status = node_start(config, NULL, &node, &detail);
     if (status != STATUS_OK) {
         return fail(1, detail.text[0] != '\0' ? detail.text : status_text(status));
     }

@@ -1,54 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine link. */
-#include "fabric/engine.h"
-
-#include "router.h"
-#include "stateroom_engine.pb-c.h"
+#include "engine_private.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #define ARENA_BYTES ((size_t)64 << 20)
 #define CHECK_INTERVAL_NS UINT64_C(200000000)
-#define ENGINE_NAME_BYTES 64u
-
-struct attachment {
-    bool attached;
-    bool mapped;
-    unsigned char identity[ROUTER_IDENTITY_BYTES_MAX];
-    size_t identity_size;
-    uint64_t pid;
-    int pid_fd; /* readable when the process has ended */
-    uint64_t last_heard_ns;
-    void *pool;
-    uint64_t pool_bytes;
-    struct pool_layout layout;
-    char engine[ENGINE_NAME_BYTES];
-    char shm_name[128];
-    const char *gone_because;
-};
-
-struct engine_links {
-    struct engine_options options;
-    char path[108];
-    void *router;
-    struct attachment ranks[SM_RANKS_MAX];
-    uint64_t next_check_ns;
-    struct codec_arena arena;
-    void *arena_memory;
-    unsigned char *frame;
-    struct engine_counters counters;
-};
-
 /* ---- opening
  * ------------------------------------------------------------------------------------------- */
 
@@ -149,18 +113,6 @@ enum status engine_open(const struct engine_options *options, void *zmq_context,
     return STATUS_OK;
 }
 
-void engine_forget_pool(struct engine_links *links, uint32_t rank)
-{
-    struct attachment *a = &links->ranks[rank];
-    if (a->mapped) {
-        (void)munmap(a->pool, (size_t)a->pool_bytes);
-        a->mapped = false;
-    }
-    if (!a->attached) {
-        a->pool = NULL;
-    }
-}
-
 void engine_close(struct engine_links *links)
 {
     if (links == NULL) {
@@ -193,7 +145,7 @@ void engine_counters(const struct engine_links *links, struct engine_counters *o
 /* ---- sending
  * ------------------------------------------------------------------------------------------- */
 
-static enum status send_to(struct engine_links *links, const unsigned char *identity,
+enum status engine_send_to(struct engine_links *links, const unsigned char *identity,
                            size_t identity_size, const Stateroom__Engine__ToEngine *message)
 {
     const size_t size = stateroom__engine__to_engine__get_packed_size(message);
@@ -213,17 +165,17 @@ static enum status send_to(struct engine_links *links, const unsigned char *iden
     return STATUS_OK;
 }
 
-static enum status send_rank(struct engine_links *links, uint32_t rank,
+enum status engine_send_rank(struct engine_links *links, uint32_t rank,
                              const Stateroom__Engine__ToEngine *message)
 {
     const struct attachment *a = &links->ranks[rank < SM_RANKS_MAX ? rank : 0u];
     if (rank >= SM_RANKS_MAX || !a->attached) {
         return STATUS_CLOSED;
     }
-    return send_to(links, a->identity, a->identity_size, message);
+    return engine_send_to(links, a->identity, a->identity_size, message);
 }
 
-static void say_goodbye(struct engine_links *links, const unsigned char *identity,
+void engine_say_goodbye(struct engine_links *links, const unsigned char *identity,
                         size_t identity_size, uint32_t http, const char *reason)
 {
     Stateroom__Engine__ToEngine message;
@@ -234,7 +186,7 @@ static void say_goodbye(struct engine_links *links, const unsigned char *identit
     goodbye.reason = (char *)(uintptr_t)reason;
     message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_GOODBYE;
     message.goodbye = &goodbye;
-    (void)send_to(links, identity, identity_size, &message);
+    (void)engine_send_to(links, identity, identity_size, &message);
 }
 
 void engine_send_goodbye(struct engine_links *links, uint32_t http, const char *reason)
@@ -242,7 +194,7 @@ void engine_send_goodbye(struct engine_links *links, uint32_t http, const char *
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         const struct attachment *a = &links->ranks[rank];
         if (a->attached) {
-            say_goodbye(links, a->identity, a->identity_size, http, reason);
+            engine_say_goodbye(links, a->identity, a->identity_size, http, reason);
         }
     }
 }
@@ -261,7 +213,7 @@ enum status engine_send_reply(struct engine_links *links, uint32_t rank, uint64_
     reply.reason.len = reason.size;
     message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_REPLY;
     message.reply = &reply;
-    return send_rank(links, rank, &message);
+    return engine_send_rank(links, rank, &message);
 }
 
 enum status engine_send_result(struct engine_links *links, const struct sm_effect *tell)
@@ -279,7 +231,7 @@ enum status engine_send_result(struct engine_links *links, const struct sm_effec
     TRY(codec_cause_fill(&tell->u.tell.cause, &links->arena, &result.cause));
     message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_RESULT;
     message.result = &result;
-    return send_rank(links, tell->rank, &message);
+    return engine_send_rank(links, tell->rank, &message);
 }
 
 enum status engine_send_pages_free(struct engine_links *links, const struct sm_effect *pages_free)
@@ -296,211 +248,7 @@ enum status engine_send_pages_free(struct engine_links *links, const struct sm_e
     freed.n_pages = pages_free->u.pages.count;
     message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_PAGES_FREE;
     message.pages_free = &freed;
-    return send_rank(links, pages_free->rank, &message);
-}
-
-/* ---- attaching
- * ------------------------------------------------------------------------------------------ */
-
-/* "/stateroom-" and a name: nothing else on this host can be mapped by way of us. */
-static bool shm_name_sound(const char *name)
-{
-    static const char prefix[] = "/stateroom-";
-    return strncmp(name, prefix, sizeof prefix - 1u) == 0 && strlen(name) < 128u &&
-           strchr(name + 1, '/') == NULL;
-}
-
-static bool map_pool(const struct engine_links *links, const Stateroom__Engine__Attach *attach,
-                     struct attachment *a, char *text, size_t text_size)
-{
-    struct stat info;
-    if (attach->shm_name[0] == '\0') {
-        if (!links->options.embedded || attach->address == 0) {
-            (void)snprintf(text, text_size, "a pool by address needs the node in the same process");
-            return false;
-        }
-        a->pool = (void *)(uintptr_t)attach->address;
-        return true;
-    }
-    if (!shm_name_sound(attach->shm_name)) {
-        (void)snprintf(text, text_size, "the pool's name must begin with /stateroom-");
-        return false;
-    }
-    const int fd = shm_open(attach->shm_name, O_RDWR, 0);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        (void)snprintf(text, text_size, "shared memory %s: %s", attach->shm_name, strerror(errno));
-        if (fd >= 0) {
-            (void)close(fd);
-        }
-        return false;
-    }
-    if ((uint64_t)info.st_size < a->layout.bytes) {
-        (void)snprintf(text, text_size,
-                       "shared memory %s has %lld bytes, its geometry and %u pages need %llu",
-                       attach->shm_name, (long long)info.st_size, a->layout.pages,
-                       (unsigned long long)a->layout.bytes);
-        (void)close(fd);
-        return false;
-    }
-    a->pool_bytes = a->layout.bytes;
-    a->pool = mmap(NULL, (size_t)a->pool_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    const int error = errno;
-    (void)close(fd);
-    if (a->pool == MAP_FAILED) {
-        a->pool = NULL;
-        (void)snprintf(text, text_size, "shared memory %s: %s", attach->shm_name, strerror(error));
-        return false;
-    }
-    a->mapped = true;
-    (void)snprintf(a->shm_name, sizeof a->shm_name, "%s", attach->shm_name);
-    return true;
-}
-
-/* Whether the process of an attachment has ended, although nobody has looked since. */
-static bool process_ended(const struct attachment *a)
-{
-    struct pollfd ended = {a->pid_fd, POLLIN, 0};
-    return a->pid_fd >= 0 && poll(&ended, 1, 0) > 0;
-}
-
-static bool check_attach(struct engine_links *links, const Stateroom__Engine__Attach *attach,
-                         char *text, size_t text_size, uint32_t *out_http)
-{
-    *out_http = 400;
-    if (attach->protocol != 1u) {
-        (void)snprintf(text, text_size, "engine protocol %u, the node speaks 1", attach->protocol);
-        return false;
-    }
-    if (attach->rank >= links->options.ranks) {
-        (void)snprintf(text, text_size, "rank %u: the node has %u ranks (ranks)", attach->rank,
-                       links->options.ranks);
-        return false;
-    }
-    if (attach->pid == (uint64_t)getpid() && !links->options.embedded) {
-        (void)snprintf(text, text_size, "pid %llu is the node's own",
-                       (unsigned long long)attach->pid);
-        return false;
-    }
-    struct attachment *a = &links->ranks[attach->rank];
-    if (a->attached && a->gone_because == NULL && process_ended(a)) {
-        a->gone_because = "its process has ended";
-    }
-    if (a->attached && a->gone_because == NULL && a->pid != attach->pid) {
-        (void)snprintf(text, text_size, "rank %u is attached already by process %llu", attach->rank,
-                       (unsigned long long)a->pid);
-        *out_http = 409;
-        return false;
-    }
-    if ((a->attached && a->gone_because != NULL) || (!a->attached && a->mapped)) {
-        (void)snprintf(text, text_size, "the pool of the engine before is still being let go");
-        *out_http = 503; /* try again */
-        return false;
-    }
-    return true;
-}
-
-static void confirm_attach(struct engine_links *links, uint32_t rank)
-{
-    Stateroom__Engine__ToEngine message;
-    Stateroom__Engine__Attached attached;
-    stateroom__engine__to_engine__init(&message);
-    stateroom__engine__attached__init(&attached);
-    attached.node_id = links->options.node_id;
-    attached.epoch = links->options.epoch;
-    attached.node_name = (char *)(uintptr_t)links->options.node_name;
-    attached.ranks = links->options.ranks;
-    message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_ATTACHED;
-    message.attached = &attached;
-    (void)send_rank(links, rank, &message);
-}
-
-static int watch_process(uint64_t pid)
-{
-    return pid == (uint64_t)getpid() ? -1 : (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
-}
-
-/*
- * The same engine again (its node was away, or its connection): it must bring the memory that is
- * registered already, since writes may still run on it. The second mapping is dropped.
- */
-static bool keep_pool(const struct attachment *a, struct attachment *fresh, char *text,
-                      size_t text_size)
-{
-    const bool same =
-        fresh->mapped && strcmp(fresh->shm_name, a->shm_name) == 0 &&
-        memcmp(&fresh->layout.geometry, &a->layout.geometry, sizeof a->layout.geometry) == 0 &&
-        fresh->layout.pages == a->layout.pages && fresh->layout.aux_slots == a->layout.aux_slots &&
-        fresh->layout.aux_stride == a->layout.aux_stride;
-    if (fresh->mapped) {
-        (void)munmap(fresh->pool, (size_t)fresh->pool_bytes);
-    }
-    if (!same) {
-        (void)snprintf(
-            text, text_size,
-            "process %llu is attached with the pool %s of %llu bytes: it must close that "
-            "before it attaches with another",
-            (unsigned long long)a->pid, a->shm_name, (unsigned long long)a->layout.bytes);
-        return false;
-    }
-    fresh->pool = a->pool;
-    fresh->pool_bytes = a->pool_bytes;
-    return true;
-}
-
-/* True: *out_event is the attachment. */
-static bool on_attach(struct engine_links *links, const unsigned char *identity,
-                      size_t identity_size, const Stateroom__Engine__Attach *attach,
-                      uint64_t now_ns, struct engine_event *out_event)
-{
-    char text[256] = "";
-    uint32_t http = 400;
-    struct status_detail detail = {"", 0};
-    struct attachment fresh;
-    memset(&fresh, 0, sizeof fresh);
-    bool well = check_attach(links, attach, text, sizeof text, &http);
-    const struct sm_geometry geometry = codec_geometry_read(attach->geometry);
-    if (well && attach->pages > 0) {
-        well = pool_layout_make(&geometry, links->options.ranks, attach->pages, attach->aux_slots,
-                                attach->aux_bytes, &fresh.layout, &detail) == STATUS_OK;
-        (void)snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, detail.text);
-        well = well && map_pool(links, attach, &fresh, text, sizeof text);
-    }
-    struct attachment *a = well ? &links->ranks[attach->rank] : NULL;
-    const bool again = well && a->attached && a->identity_size == identity_size &&
-                       memcmp(a->identity, identity, identity_size) == 0;
-    if (well && a->mapped) {
-        well = keep_pool(a, &fresh, text, sizeof text);
-        http = 409;
-    }
-    if (!well) {
-        links->counters.refused_attaches++;
-        say_goodbye(links, identity, identity_size, http, text);
-        return false;
-    }
-    if (again) {
-        confirm_attach(links, attach->rank); /* it asked twice before it got an answer */
-        return false;
-    }
-    if (a->pid_fd >= 0) {
-        (void)close(a->pid_fd);
-    }
-    *a = fresh;
-    a->attached = true;
-    memcpy(a->identity, identity, identity_size);
-    a->identity_size = identity_size;
-    a->pid = attach->pid;
-    a->pid_fd = watch_process(attach->pid);
-    a->last_heard_ns = now_ns;
-    (void)snprintf(a->engine, sizeof a->engine, "%s", attach->engine);
-    confirm_attach(links, attach->rank);
-    memset(out_event, 0, sizeof *out_event);
-    out_event->event = ENGINE_HAS_ATTACHED;
-    out_event->rank = attach->rank;
-    out_event->pool = a->pool;
-    out_event->layout = &a->layout;
-    out_event->pid = a->pid;
-    out_event->engine = a->engine;
-    return true;
+    return engine_send_rank(links, pages_free->rank, &message);
 }
 
 /* ---- receiving
@@ -561,11 +309,11 @@ static bool on_frame(struct engine_links *links, const unsigned char *identity,
                      uint64_t now_ns, struct engine_event *out_event)
 {
     if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_ATTACH) {
-        return on_attach(links, identity, identity_size, message->attach, now_ns, out_event);
+        return engine_on_attach(links, identity, identity_size, message->attach, now_ns, out_event);
     }
     struct attachment *a = by_identity(links, identity, identity_size);
     if (a == NULL) {
-        say_goodbye(links, identity, identity_size, 409, "not attached: attach first");
+        engine_say_goodbye(links, identity, identity_size, 409, "not attached: attach first");
         return false;
     }
     a->last_heard_ns = now_ns;
@@ -581,7 +329,7 @@ static bool on_frame(struct engine_links *links, const unsigned char *identity,
         stateroom__engine__pong__init(&pong);
         answer.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_PONG;
         answer.pong = &pong;
-        (void)send_to(links, identity, identity_size, &answer);
+        (void)engine_send_to(links, identity, identity_size, &answer);
     }
     return false;
 }
@@ -619,7 +367,7 @@ static void check_processes(struct engine_links *links, uint64_t now_ns)
         if (!a->attached || a->gone_because != NULL) {
             continue;
         }
-        if (process_ended(a)) {
+        if (engine_process_ended(a)) {
             a->gone_because = "its process has ended";
         } else if (now_ns - a->last_heard_ns > ENGINE_SILENCE_NS && a->pid_fd < 0 &&
                    a->pid != (uint64_t)getpid()) {

@@ -91,10 +91,10 @@ static void end_connection(struct peer_links *links, struct peer_state *peer, co
     peer->state = STATE_BEGIN;
 }
 
-void peer_drop(struct peer_links *links, uint32_t peer, uint32_t link)
+void peer_drop(struct peer_links *links, uint32_t peer, uint32_t link, const char *why)
 {
     if (peer < links->options.peer_count && links->peers[peer].link == link) {
-        end_connection(links, &links->peers[peer], "it was fenced");
+        end_connection(links, &links->peers[peer], why);
     }
 }
 

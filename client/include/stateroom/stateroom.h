@@ -76,6 +76,12 @@ struct stateroom_pool_options {
     uint32_t pages;
     uint32_t aux_slots; /* metadata slots */
     uint32_t aux_bytes; /* bytes of one */
+    /*
+     * NULL: the library makes the pool in shared memory. Else the pool lies here, in
+     * stateroom_pool_bytes_needed bytes aligned to 64: only for a node inside this process that was
+     * started with this memory (stateroom/stateroom_node.h). It stays yours.
+     */
+    void *memory;
 };
 
 struct stateroom_options {
@@ -102,6 +108,11 @@ const char *stateroom_error_text(const struct stateroom *handle);
 /* ---- the pool
  * ---------------------------------------------------------------------------------------- */
 
+/*
+ * The bytes that a pool needs; 0 when its options make no sense, and `text` (may be NULL) says why.
+ */
+uint64_t stateroom_pool_bytes_needed(const struct stateroom_pool_options *options, char *text,
+                                     size_t text_size);
 /* The pool's memory; NULL without one. */
 void *stateroom_pool(const struct stateroom *handle);
 uint64_t stateroom_pool_bytes(const struct stateroom *handle);

@@ -24,13 +24,17 @@
 #define COORDINATOR_NODE_H
 
 #include "coordinator/config.h"
+#include "fabric/engine.h"
 #include "schemas/status.h"
 
 struct node;
 
-/* Opens everything and starts the threads. The configuration is copied. */
-enum status node_start(const struct config *config, struct node **out_node,
-                       struct status_detail *out_detail);
+/*
+ * Opens everything and starts the threads. The configuration is copied. memory: SM_RANKS_MAX rows
+ * that live as long as the node, when it runs inside an engine's process; else NULL.
+ */
+enum status node_start(const struct config *config, const struct engine_memory *memory,
+                       struct node **out_node, struct status_detail *out_detail);
 /* Begins the graceful end: no new rooms, what is in transfer may end within stop_grace. */
 void node_stop(struct node *node);
 /* True when the node has ended, by itself or after node_stop; waits at most timeout_ms. */

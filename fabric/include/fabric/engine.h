@@ -34,13 +34,20 @@
 #define ENGINE_OUTBOX_MAX 20000
 #define ENGINE_SILENCE_NS (UINT64_C(10) * 1000000000u)
 
+/* Memory of the node's own process that an engine rank in it may bring as its pool. */
+struct engine_memory {
+    void *at; /* NULL: none */
+    uint64_t bytes;
+};
+
 struct engine_options {
     const char *path; /* of the socket, without ipc://; at most 100 bytes */
     const char *node_name;
     uint64_t node_id;
     uint64_t epoch;
     uint32_t ranks;
-    bool embedded; /* the node runs inside the engine's process: pools by address are believed */
+    /* SM_RANKS_MAX rows, when the node runs inside an engine's process; else NULL. */
+    const struct engine_memory *memory;
 };
 
 struct engine_links;
@@ -70,6 +77,12 @@ void *engine_socket(const struct engine_links *links);
 
 bool engine_next(struct engine_links *links, uint64_t now_ns, struct engine_event *out_event);
 uint64_t engine_deadline(const struct engine_links *links);
+/*
+ * An attachment that was given as an event waits for one of these: the engine hears that it may
+ * give commands, or why it may not (ENGINE_IS_GONE follows then, and engine_forget_pool as ever).
+ */
+void engine_accept(struct engine_links *links, uint32_t rank);
+void engine_refuse(struct engine_links *links, uint32_t rank, uint32_t http, const char *reason);
 /* Unmaps the pool of a rank that is gone; the data plane has let go of it. */
 void engine_forget_pool(struct engine_links *links, uint32_t rank);
 

@@ -105,8 +105,11 @@ void peer_set_local(struct peer_links *links, uint32_t peer, uint32_t link,
 enum status peer_send(struct peer_links *links, uint32_t peer, uint32_t link, uint32_t kind,
                       uint64_t room, uint64_t entry, const struct sm_message *message);
 
-/* Ends the connection from our side (its data plane was fenced); PEER_IS_GONE follows. */
-void peer_drop(struct peer_links *links, uint32_t peer, uint32_t link);
+/*
+ * Ends the connection from our side (its data plane was fenced, or does not come up); PEER_IS_GONE
+ * follows with `why`, which must outlive that.
+ */
+void peer_drop(struct peer_links *links, uint32_t peer, uint32_t link, const char *why);
 
 struct peer_counters {
     uint64_t received;

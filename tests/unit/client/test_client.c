@@ -38,6 +38,7 @@ struct node {
     uint32_t gone;
     uint32_t commands;
     struct engine_event last;
+    const char *refuse_with; /* attachments are refused with this; NULL: accepted */
     char why[64];
 };
 
@@ -76,7 +77,7 @@ static uint64_t now_ns(void)
 
 static struct stateroom *engine_connect(uint32_t rank, uint32_t pages, uint32_t timeout_ms)
 {
-    const struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1}, 2, pages, 4, 64};
+    const struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1}, 2, pages, 4, 64, NULL};
     const struct stateroom_options options = {path, rank, "test", &pool, timeout_ms};
     struct stateroom *handle = NULL;
     shared->error = stateroom_connect(&options, &handle, shared->text, sizeof shared->text);
@@ -137,7 +138,7 @@ static pid_t start_engine(uint32_t rank)
 
 static void node_open(struct node *node, uint64_t epoch)
 {
-    const struct engine_options options = {path, "P", 70, epoch, 2, false};
+    const struct engine_options options = {path, "P", 70, epoch, 2, NULL};
     struct status_detail detail = {"", 0};
     memset(node, 0, sizeof *node);
     context = zmq_ctx_new();
@@ -158,6 +159,11 @@ static void node_pump(struct node *node)
         if (event.event == ENGINE_HAS_ATTACHED) {
             node->attached++;
             node->last = event;
+            if (node->refuse_with != NULL) {
+                engine_refuse(node->links, event.rank, 500, node->refuse_with);
+            } else {
+                engine_accept(node->links, event.rank);
+            }
         } else if (event.event == ENGINE_COMMANDS) {
             node->commands++;
             node->last = event;
@@ -231,6 +237,29 @@ Test(client, an_engine_attaches_commands_and_detaches)
     end_engine(&node, child);
     await(&node, &node.gone, 1, "a detach is not seen");
     cr_assert_str_eq(node.why, "it has detached");
+    node_close(&node);
+}
+
+/* The data plane may fail to register a pool: its engine must not wait, and may come again. */
+Test(client, an_engine_whose_pool_is_refused_hears_why_and_may_come_again)
+{
+    struct node node;
+    int status = 0;
+    node_open(&node, 1);
+    node.refuse_with = "pool of rank 0: cannot be registered: no space";
+    const pid_t child = start_engine(0);
+    await(&node, &node.gone, 1, "the refused engine is not let go");
+    cr_assert_str_eq(node.why, "its pool was refused");
+    while (waitpid(child, &status, WNOHANG) == 0) {
+        node_pump(&node);
+    }
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1, "it believes that it is attached");
+    cr_assert_eq(shared->error, STATEROOM_REFUSED);
+    cr_assert_not_null(strstr(shared->text, "no space"), "%s", shared->text);
+    node.refuse_with = NULL;
+    const pid_t second = start_engine(0);
+    await(&node, &node.commands, 1, "the rank cannot be used any more");
+    end_engine(&node, second);
     node_close(&node);
 }
 
