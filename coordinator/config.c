@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys, files, environment, flags. */
+/* Keys, environment, flags, and what must fit together. */
 #include "coordinator/config.h"
+
+#include "schemas/text.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yaml.h>
 
 enum type { TEXT, NUMBER, SIZE, FLAG, CHOICE };
 
@@ -67,12 +69,29 @@ static size_t policy_count(void)
 /* ---- one key
  * --------------------------------------------------------------------------------------------- */
 
+bool config_text_sound(const char *text)
+{
+    const size_t size = strlen(text);
+    for (size_t at = 0; at < size;) {
+        const size_t bytes = text_character(text + at, size - at);
+        if (bytes == 0 || !text_printable(text + at, bytes)) {
+            return false;
+        }
+        at += bytes;
+    }
+    return true;
+}
+
 static enum status set_text(char *field, const struct key *key, const char *value,
                             struct status_detail *out_detail)
 {
     if (strlen(value) >= CONFIG_TEXT_BYTES) {
         return status_fail(STATUS_CONFIG, out_detail, 0, "%s: longer than %u bytes", key->name,
                            CONFIG_TEXT_BYTES - 1u);
+    }
+    if (!config_text_sound(value)) {
+        return status_fail(STATUS_CONFIG, out_detail, 0,
+                           "%s: the value has a control character or is not UTF-8", key->name);
     }
     (void)snprintf(field, CONFIG_TEXT_BYTES, "%s", value);
     return STATUS_OK;
@@ -158,6 +177,11 @@ enum status config_set(struct config *config, const char *name, const char *valu
         }
     }
     const struct policy_key *key = policy_key_find(name);
+    if (strcmp(name, "peers") == 0) {
+        return status_fail(STATUS_CONFIG, out_detail, 0,
+                           "peers: a list, which only the file can hold: peers: [{name: NAME, "
+                           "address: ADDRESS}]");
+    }
     if (key == NULL) {
         return no_such_key(name, out_detail);
     }
@@ -176,233 +200,6 @@ void config_default(struct config *out)
     }
 }
 
-/* ---- the file
- * -----------------------------------------------------------------------------------------------
- */
-
-struct reader {
-    struct config *config;
-    const char *path;
-    yaml_parser_t parser;
-    struct status_detail *detail;
-    char seen[CONFIG_KEYS_MAX][64];
-    size_t seen_count;
-};
-
-static enum status at(struct reader *reader, yaml_mark_t mark, enum status status)
-{
-    char text[STATUS_DETAIL_BYTES];
-    if (status == STATUS_OK) {
-        return STATUS_OK;
-    }
-    (void)snprintf(text, sizeof text, "%s", reader->detail->text);
-    return status_fail(STATUS_CONFIG, reader->detail, 0, "%.120s:%zu:%zu: %.180s", reader->path,
-                       mark.line + 1u, mark.column + 1u, text);
-}
-
-static enum status next_event(struct reader *reader, yaml_event_t *out_event)
-{
-    if (!yaml_parser_parse(&reader->parser, out_event)) {
-        const yaml_mark_t mark = reader->parser.problem_mark;
-        return status_fail(STATUS_CONFIG, reader->detail, 0, "%.120s:%zu:%zu: not YAML: %.120s",
-                           reader->path, mark.line + 1u, mark.column + 1u,
-                           reader->parser.problem != NULL ? reader->parser.problem : "");
-    }
-    return STATUS_OK;
-}
-
-static enum status once(struct reader *reader, const char *name)
-{
-    for (size_t i = 0; i < reader->seen_count; i++) {
-        if (strcmp(reader->seen[i], name) == 0) {
-            return status_fail(STATUS_CONFIG, reader->detail, 0, "%s stands twice", name);
-        }
-    }
-    if (reader->seen_count < CONFIG_KEYS_MAX) {
-        (void)snprintf(reader->seen[reader->seen_count++], sizeof reader->seen[0], "%s", name);
-    }
-    return STATUS_OK;
-}
-
-static enum status unexpected(struct reader *reader, const yaml_event_t *event,
-                              const char *expected)
-{
-    (void)status_fail(STATUS_CONFIG, reader->detail, 0, "expected %s here", expected);
-    return at(reader, event->start_mark, STATUS_CONFIG);
-}
-
-static enum status peer_value(struct reader *reader, struct config_peer *peer, const char *key,
-                              const yaml_event_t *event)
-{
-    const char *value = (const char *)event->data.scalar.value;
-    if (strcmp(key, "name") == 0 && strlen(value) <= SM_NAME_BYTES_MAX) {
-        (void)snprintf(peer->name, sizeof peer->name, "%s", value);
-    } else if (strcmp(key, "address") == 0 && strlen(value) < CONFIG_TEXT_BYTES) {
-        (void)snprintf(peer->address, sizeof peer->address, "%s", value);
-    } else {
-        (void)status_fail(STATUS_CONFIG, reader->detail, 0,
-                          "a peer has `name` and `address`; '%s' is neither, or too long", key);
-        return at(reader, event->start_mark, STATUS_CONFIG);
-    }
-    return STATUS_OK;
-}
-
-/* { name: D, address: tcp://... } after its mapping has begun. */
-static enum status read_peer(struct reader *reader)
-{
-    char key[64] = "";
-    yaml_event_t event;
-    enum status status = STATUS_OK;
-    struct config_peer *peer = &reader->config->peers[reader->config->peer_count];
-    memset(peer, 0, sizeof *peer);
-    for (;;) {
-        TRY(next_event(reader, &event));
-        const yaml_mark_t mark = event.start_mark;
-        if (event.type == YAML_MAPPING_END_EVENT) {
-            yaml_event_delete(&event);
-            break;
-        }
-        if (event.type != YAML_SCALAR_EVENT) {
-            status = unexpected(reader, &event, "`name: TEXT` or `address: TEXT`");
-        } else if (key[0] == '\0') {
-            (void)snprintf(key, sizeof key, "%s", (const char *)event.data.scalar.value);
-        } else {
-            status = peer_value(reader, peer, key, &event);
-            key[0] = '\0';
-        }
-        yaml_event_delete(&event);
-        TRY(at(reader, mark, STATUS_OK));
-        TRY(status);
-    }
-    reader->config->peer_count++;
-    return STATUS_OK;
-}
-
-static enum status read_peers(struct reader *reader)
-{
-    yaml_event_t event;
-    reader->config->peer_count = 0;
-    TRY(next_event(reader, &event));
-    if (event.type != YAML_SEQUENCE_START_EVENT) {
-        const enum status status =
-            unexpected(reader, &event, "a list of peers, each with name and address");
-        yaml_event_delete(&event);
-        return status;
-    }
-    yaml_event_delete(&event);
-    for (;;) {
-        TRY(next_event(reader, &event));
-        const yaml_event_type_t type = event.type;
-        enum status status = STATUS_OK;
-        if (type != YAML_SEQUENCE_END_EVENT &&
-            (type != YAML_MAPPING_START_EVENT || reader->config->peer_count == CONFIG_PEERS_MAX)) {
-            status = unexpected(reader, &event, "a peer with name and address (at most 256)");
-        }
-        yaml_event_delete(&event);
-        TRY(status);
-        if (type == YAML_SEQUENCE_END_EVENT) {
-            return STATUS_OK;
-        }
-        TRY(read_peer(reader));
-    }
-}
-
-static enum status read_mapping(struct reader *reader, const char *prefix);
-
-/* The value after `key`: a scalar sets it, a mapping goes one level down. */
-static enum status read_value(struct reader *reader, const char *prefix, const char *key,
-                              yaml_mark_t mark)
-{
-    char name[160];
-    yaml_event_t event;
-    enum status status = STATUS_OK;
-    (void)snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", key);
-    if (strcmp(name, "peers") == 0) {
-        TRY(at(reader, mark, once(reader, name)));
-        return read_peers(reader);
-    }
-    TRY(next_event(reader, &event));
-    if (event.type == YAML_SCALAR_EVENT) {
-        status = once(reader, name);
-        if (status == STATUS_OK) {
-            status = config_set(reader->config, name, (const char *)event.data.scalar.value,
-                                CONFIG_FILE, reader->detail);
-        }
-        status = at(reader, mark, status);
-    } else if (event.type == YAML_MAPPING_START_EVENT && prefix[0] == '\0') {
-        status = read_mapping(reader, key);
-    } else {
-        status = unexpected(reader, &event, "a value");
-    }
-    yaml_event_delete(&event);
-    return status;
-}
-
-static enum status read_mapping(struct reader *reader, const char *prefix)
-{
-    char key[64];
-    yaml_event_t event;
-    for (;;) {
-        TRY(next_event(reader, &event));
-        const yaml_event_type_t type = event.type;
-        const yaml_mark_t mark = event.start_mark;
-        enum status status = STATUS_OK;
-        if (type == YAML_SCALAR_EVENT) {
-            (void)snprintf(key, sizeof key, "%s", (const char *)event.data.scalar.value);
-        } else if (type != YAML_MAPPING_END_EVENT) {
-            status = unexpected(reader, &event, "`key: value`");
-        }
-        yaml_event_delete(&event);
-        TRY(status);
-        if (type == YAML_MAPPING_END_EVENT) {
-            return STATUS_OK;
-        }
-        TRY(read_value(reader, prefix, key, mark));
-    }
-}
-
-static enum status read_document(struct reader *reader)
-{
-    for (;;) {
-        yaml_event_t event;
-        TRY(next_event(reader, &event));
-        const yaml_event_type_t type = event.type;
-        enum status status = STATUS_OK;
-        if (type == YAML_SCALAR_EVENT || type == YAML_SEQUENCE_START_EVENT) {
-            status = unexpected(reader, &event, "`key: value` lines");
-        }
-        yaml_event_delete(&event);
-        TRY(status);
-        if (type == YAML_MAPPING_START_EVENT) {
-            TRY(read_mapping(reader, ""));
-        }
-        if (type == YAML_STREAM_END_EVENT || type == YAML_NO_EVENT) {
-            return STATUS_OK;
-        }
-    }
-}
-
-enum status config_read_file(struct config *config, const char *path,
-                             struct status_detail *out_detail)
-{
-    struct reader reader = {.config = config, .path = path, .detail = out_detail};
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return status_fail(STATUS_CONFIG, out_detail, errno,
-                           "configuration %s: %s; name a file with --config", path,
-                           strerror(errno));
-    }
-    if (!yaml_parser_initialize(&reader.parser)) {
-        (void)fclose(file);
-        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory to read %s", path);
-    }
-    yaml_parser_set_input_file(&reader.parser, file);
-    const enum status status = read_document(&reader);
-    yaml_parser_delete(&reader.parser);
-    (void)fclose(file);
-    return status;
-}
-
 /* ---- environment, checks, printing
  * ----------------------------------------------------------------------------- */
 
@@ -418,95 +215,186 @@ static const char *from_environment(const char *name, char *variable, size_t siz
 }
 
 static enum status key_from_environment(struct config *config, const char *name,
-                                        struct status_detail *out_detail)
+                                        struct config_faults *faults)
 {
     char variable[96];
+    struct status_detail detail;
     const char *value = from_environment(name, variable, sizeof variable);
-    if (value == NULL) {
+    if (value == NULL ||
+        config_set(config, name, value, CONFIG_ENVIRONMENT, &detail) == STATUS_OK) {
         return STATUS_OK;
     }
-    const enum status status = config_set(config, name, value, CONFIG_ENVIRONMENT, out_detail);
-    if (status != STATUS_OK) {
-        const struct status_detail inner = *out_detail;
-        return status_fail(STATUS_CONFIG, out_detail, 0, "environment %s: %.200s", variable,
-                           inner.text);
-    }
-    return STATUS_OK;
+    return config_fault(faults, "environment %s: %.220s", variable, detail.text);
 }
 
-enum status config_read_environment(struct config *config, struct status_detail *out_detail)
+enum status config_read_environment(struct config *config, struct config_faults *faults)
 {
+    enum status status = STATUS_OK;
     for (size_t i = 0; i < KEY_COUNT; i++) {
-        TRY(key_from_environment(config, keys[i].name, out_detail));
+        const enum status one = key_from_environment(config, keys[i].name, faults);
+        status = one != STATUS_OK ? one : status;
     }
     for (const struct policy_key *key = policy_keys(); key->name != NULL; key++) {
-        TRY(key_from_environment(config, key->name, out_detail));
+        const enum status one = key_from_environment(config, key->name, faults);
+        status = one != STATUS_OK ? one : status;
     }
-    return STATUS_OK;
+    return status;
 }
 
-enum status config_check(struct config *config, struct status_detail *out_detail)
+enum status config_fault(struct config_faults *faults, const char *format, ...)
 {
+    va_list arguments;
+    if (faults->count == CONFIG_FAULTS_MAX) {
+        faults->more++;
+        return STATUS_CONFIG;
+    }
+    va_start(arguments, format);
+    (void)vsnprintf(faults->at[faults->count].text, STATUS_DETAIL_BYTES, format, arguments);
+    va_end(arguments);
+    faults->count++;
+    return STATUS_CONFIG;
+}
+
+static void check_peers(const struct config *config, struct config_faults *faults)
+{
+    for (uint32_t i = 0; i < config->peer_count; i++) {
+        const struct config_peer *peer = &config->peers[i];
+        if (peer->name[0] == '\0' || peer->address[0] == '\0') {
+            (void)config_fault(faults, "peers: number %u needs a name and an address", i + 1u);
+        } else if (strcmp(peer->name, config->name) == 0) {
+            (void)config_fault(faults, "peers: number %u has this node's own name, %s", i + 1u,
+                               peer->name);
+        }
+        for (uint32_t j = 0; j < i; j++) {
+            if (peer->name[0] != '\0' && strcmp(peer->name, config->peers[j].name) == 0) {
+                (void)config_fault(faults,
+                                   "peers: numbers %u and %u are both named %s; a name is how "
+                                   "engines and journals tell peers apart",
+                                   j + 1u, i + 1u, peer->name);
+                break;
+            }
+        }
+    }
+}
+
+enum status config_check(struct config *config, struct config_faults *faults)
+{
+    const uint32_t before = faults->count + faults->more;
     if (config->name[0] == '\0' || strlen(config->name) > SM_NAME_BYTES_MAX) {
-        return status_fail(STATUS_CONFIG, out_detail, 0,
+        (void)config_fault(faults,
                            "name: every node needs a name of 1 to %u bytes; add `name: ...`",
                            SM_NAME_BYTES_MAX);
     }
     if (config->settings.heartbeat_bound_ns < 2u * config->settings.heartbeat_interval_ns) {
-        return status_fail(STATUS_CONFIG, out_detail, 0,
-                           "heartbeat_bound must be at least twice heartbeat_interval");
+        (void)config_fault(faults, "heartbeat_bound must be at least twice heartbeat_interval");
     }
     if (config->settings.policy.retry_max_ns < config->settings.policy.retry_first_ns) {
-        return status_fail(STATUS_CONFIG, out_detail, 0, "retry_max must not be under retry_first");
+        (void)config_fault(faults, "retry_max must not be under retry_first");
     }
-    for (uint32_t i = 0; i < config->peer_count; i++) {
-        const struct config_peer *peer = &config->peers[i];
-        if (peer->name[0] == '\0' || peer->address[0] == '\0' ||
-            strcmp(peer->name, config->name) == 0) {
-            return status_fail(STATUS_CONFIG, out_detail, 0,
-                               "peers: number %u needs an address and a name unlike this node's",
-                               i + 1u);
-        }
-    }
+    check_peers(config, faults);
     config->settings.policy.ranks = (uint32_t)config->ranks;
-    return STATUS_OK;
+    return faults->count + faults->more == before ? STATUS_OK : STATUS_CONFIG;
 }
 
-static void print_row(FILE *out, const char *name, const char *value, uint8_t origin,
-                      const char *help)
+/* ---- printing
+ * ------------------------------------------------------------------------------------------- */
+
+static void quote(char *out, size_t size, const char *text)
 {
-    static const char *const origins[] = {"default", "file", "environment", "flag"};
-    if (help != NULL) {
-        fprintf(out, "  %-24s %-26s %s\n", name, value[0] != '\0' ? value : "-", help);
+    size_t used = 0;
+    out[used++] = '"';
+    for (const char *c = text; *c != '\0' && used + 4u < size; c++) {
+        if (*c == '"' || *c == '\\') {
+            out[used++] = '\\';
+        }
+        out[used++] = *c;
+    }
+    out[used++] = '"';
+    out[used] = '\0';
+}
+
+static void get_key(const struct config *config, const struct key *key, bool yaml, char *buffer,
+                    size_t size)
+{
+    const char *field = (const char *)config + key->offset;
+    uint64_t number = 0;
+    if (key->type == NUMBER || key->type == SIZE) {
+        memcpy(&number, field, sizeof number);
+        (void)snprintf(buffer, size, "%" PRIu64, number);
+    } else if (key->type == FLAG) {
+        (void)snprintf(buffer, size, "%s", config->insecure ? "true" : "false");
+    } else if (yaml) {
+        quote(buffer, size, field);
     } else {
-        fprintf(out, "%-24s %-32s # %s\n", name, value[0] != '\0' ? value : "\"\"",
-                origins[origin]);
+        (void)snprintf(buffer, size, "%s", field[0] != '\0' ? field : "-");
     }
 }
 
-void config_print(const struct config *config, FILE *out, bool help)
+void config_each_key(const struct config *config, bool yaml, config_key_visit visit, void *context)
 {
-    char value[CONFIG_TEXT_BYTES];
+    char value[2u * CONFIG_TEXT_BYTES + 4u];
     for (size_t i = 0; i < KEY_COUNT; i++) {
-        const char *field = (const char *)config + keys[i].offset;
-        if (keys[i].type == NUMBER || keys[i].type == SIZE) {
-            uint64_t number = 0;
-            memcpy(&number, field, sizeof number);
-            (void)snprintf(value, sizeof value, "%" PRIu64, number);
-        } else if (keys[i].type == FLAG) {
-            (void)snprintf(value, sizeof value, "%s", config->insecure ? "true" : "false");
-        } else {
-            (void)snprintf(value, sizeof value, "%s", field);
-        }
-        print_row(out, keys[i].name, value, config->origins[i], help ? keys[i].help : NULL);
+        get_key(config, &keys[i], yaml, value, sizeof value);
+        visit(context, keys[i].name, value, (enum config_origin)config->origins[i], keys[i].help);
     }
     for (size_t i = 0; policy_keys()[i].name != NULL; i++) {
         policy_get(&config->settings, &policy_keys()[i], value, sizeof value);
-        print_row(out, policy_keys()[i].name, value, config->origins[KEY_COUNT + i],
-                  help ? policy_keys()[i].help : NULL);
+        visit(context, policy_keys()[i].name, value,
+              (enum config_origin)config->origins[KEY_COUNT + i], policy_keys()[i].help);
     }
-    for (uint32_t i = 0; i < config->peer_count && !help; i++) {
-        fprintf(out, "peers[%u]                 %s at %s\n", i, config->peers[i].name,
-                config->peers[i].address);
+}
+
+static void print_help(void *context, const char *name, const char *value,
+                       enum config_origin origin, const char *help)
+{
+    (void)origin;
+    fprintf(context, "  %-24s %-26s %s\n", name, value, help);
+}
+
+static void print_value(void *context, const char *name, const char *value,
+                        enum config_origin origin, const char *help)
+{
+    static const char *const origins[] = {"default", "file", "environment", "flag"};
+    (void)help;
+    fprintf(context, "%s: %-*s # %s\n", name, (int)(40u - strlen(name)), value, origins[origin]);
+}
+
+static void print_example(void *context, const char *name, const char *value,
+                          enum config_origin origin, const char *help)
+{
+    (void)origin;
+    fprintf(context, "# %s\n#%s: %s\n", help, name, value);
+}
+
+static const char example_head[] =
+    "# A node's configuration, made by stateroomd --print-example: every key with its default.\n"
+    "# Remove the # in front of what you change; `name` must be given. journal.path may also be\n"
+    "# written as a mapping, journal: {path: ...}, and as STATEROOM_JOURNAL_PATH in the "
+    "environment;\n"
+    "# flags (--set KEY=VALUE) win over both. Durations: 250ms, 30s, 10min, 1h. Sizes: 64MiB.\n\n";
+
+void config_print(const struct config *config, FILE *out, enum config_print how)
+{
+    char name[2u * CONFIG_TEXT_BYTES + 4u];
+    char address[2u * CONFIG_TEXT_BYTES + 4u];
+    if (how == CONFIG_PRINT_HELP) {
+        config_each_key(config, false, print_help, out);
+        print_help(out, "peers", "-", CONFIG_DEFAULT, CONFIG_PEERS_HELP);
+        return;
+    }
+    if (how == CONFIG_PRINT_EXAMPLE) {
+        fprintf(out, "%s", example_head);
+    }
+    config_each_key(config, true, how == CONFIG_PRINT_EXAMPLE ? print_example : print_value, out);
+    if (how == CONFIG_PRINT_EXAMPLE) {
+        fprintf(out, "# %s\n#peers:\n#  - {name: D, address: \"tcp://10.0.0.2:7600\"}\n",
+                CONFIG_PEERS_HELP);
+        return;
+    }
+    fprintf(out, config->peer_count == 0 ? "peers: []\n" : "peers:\n");
+    for (uint32_t i = 0; i < config->peer_count; i++) {
+        quote(name, sizeof name, config->peers[i].name);
+        quote(address, sizeof address, config->peers[i].address);
+        fprintf(out, "  - {name: %s, address: %s}\n", name, address);
     }
 }

@@ -38,15 +38,25 @@ static enum status configure(struct stateroom_node *node,
                              const struct stateroom_node_options *options,
                              struct status_detail *out_detail)
 {
+    struct config_faults *faults = calloc(1, sizeof *faults);
+    enum status status = STATUS_OK;
+    if (faults == NULL) {
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a node");
+    }
     config_default(&node->config);
     if (options->config != NULL) {
-        TRY(config_read_file(&node->config, options->config, out_detail));
+        status = config_read_file(&node->config, options->config, faults);
     }
-    TRY(config_read_environment(&node->config, out_detail));
-    for (size_t i = 0; i < options->setting_count; i++) {
-        TRY(set_one(&node->config, options->settings[i], out_detail));
+    status = config_read_environment(&node->config, faults) == STATUS_OK ? status : STATUS_CONFIG;
+    for (size_t i = 0; i < options->setting_count && status == STATUS_OK; i++) {
+        status = set_one(&node->config, options->settings[i], &faults->at[0]);
     }
-    return config_check(&node->config, out_detail);
+    if (status == STATUS_OK) {
+        status = config_check(&node->config, faults);
+    }
+    *out_detail = faults->at[0];
+    free(faults);
+    return status;
 }
 
 static enum status take_memory(struct stateroom_node *node,

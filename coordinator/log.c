@@ -2,6 +2,8 @@
 /* The log. */
 #include "coordinator/log.h"
 
+#include "schemas/text.h"
+
 #include <jansson.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -11,7 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_BYTES 2048u
+#define TEXT_BYTES 1704u
+#define LINE_BYTES 4096u /* written at once, also into a pipe */
 #define SITES_MAX 64u
 
 struct site {
@@ -35,7 +38,7 @@ static const char *const level_names[] = {"error", "warning", "info", "debug"};
 void log_setup(const char *node, const char *format, const char *level)
 {
     (void)pthread_mutex_lock(&log_state.lock);
-    (void)snprintf(log_state.node, sizeof log_state.node, "%s", node);
+    (void)text_clean(node, strlen(node), log_state.node, sizeof log_state.node);
     log_state.json = strcmp(format, "json") == 0;
     for (size_t i = 0; i < sizeof level_names / sizeof level_names[0]; i++) {
         if (strcmp(level, level_names[i]) == 0) {
@@ -75,61 +78,98 @@ static bool within_rate(const char *event, time_t second, uint32_t *out_dropped)
     return true;
 }
 
-static void clean(char *text)
+static size_t time_stamp(char *out, size_t size)
 {
-    for (; *text != '\0'; text++) {
-        if ((unsigned char)*text < 32u || *text == 127) {
-            *text = '?';
-        }
-    }
-}
-
-static void write_line(enum log_level level, const char *event, const char *text, uint32_t dropped)
-{
-    char line[LINE_BYTES + 256u];
-    char stamp[40];
     struct timespec now;
     struct tm parts;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     (void)gmtime_r(&now.tv_sec, &parts);
-    size_t used = strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &parts);
-    (void)snprintf(stamp + used, sizeof stamp - used, ".%03ldZ", now.tv_nsec / 1000000);
-    int size = 0;
-    if (log_state.json) {
-        json_t *object =
-            json_pack("{s:s, s:s, s:s, s:s, s:s}", "time", stamp, "level", level_names[level],
-                      "node", log_state.node, "event", event, "text", text);
-        char *dump = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
-        size = snprintf(line, sizeof line, "%s\n", dump != NULL ? dump : "{}");
-        free(dump);
-        json_decref(object);
-    } else if (dropped > 0) {
-        size = snprintf(line, sizeof line, "%s %-7s %s event=%s %s (%u more were not written)\n",
-                        stamp, level_names[level], log_state.node, event, text, dropped);
-    } else {
-        size = snprintf(line, sizeof line, "%s %-7s %s event=%s %s\n", stamp, level_names[level],
-                        log_state.node, event, text);
+    const size_t used = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &parts);
+    return used + (size_t)snprintf(out + used, size - used, ".%03ldZ", now.tv_nsec / 1000000);
+}
+
+/* Quotes and backslashes double at the most: a JSON line stays under LINE_BYTES. */
+static size_t json_line(char *line, const char *stamp, enum log_level level, const char *event,
+                        const char *text, uint32_t dropped)
+{
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:s}", "time", stamp, "level", level_names[level], "node",
+                  log_state.node, "event", event, "text", text);
+    if (object != NULL && dropped > 0) {
+        (void)json_object_set_new(object, "not_written", json_integer(dropped));
     }
-    if (size > 0) {
-        const size_t length = (size_t)size < sizeof line ? (size_t)size : sizeof line - 1u;
-        if (write(STDERR_FILENO, line, length) < 0) {
-            return; /* nowhere to say it */
-        }
+    size_t size = object != NULL ? json_dumpb(object, line, LINE_BYTES - 1u, JSON_COMPACT) : 0;
+    json_decref(object);
+    if (size == 0 || size > LINE_BYTES - 1u) {
+        /* No memory, or a bug in the bounds above: still one line that says which event. */
+        size =
+            (size_t)snprintf(line, LINE_BYTES, "{\"time\":\"%s\",\"event\":\"%s\"}", stamp, event);
+    }
+    line[size++] = '\n';
+    return size;
+}
+
+static size_t text_line(char *line, const char *stamp, enum log_level level, const char *event,
+                        const char *text, uint32_t dropped)
+{
+    int size = snprintf(line, LINE_BYTES, "%s %-7s %s event=%s %s", stamp, level_names[level],
+                        log_state.node, event, text);
+    if (dropped > 0) {
+        size += snprintf(line + size, LINE_BYTES - (size_t)size, " (%u more were not written)",
+                         dropped);
+    }
+    line[size++] = '\n';
+    return (size_t)size;
+}
+
+static void write_line(enum log_level level, const char *event, const char *text, uint32_t dropped)
+{
+    char line[LINE_BYTES];
+    char stamp[40];
+    (void)time_stamp(stamp, sizeof stamp);
+    const size_t size = log_state.json ? json_line(line, stamp, level, event, text, dropped)
+                                       : text_line(line, stamp, level, event, text, dropped);
+    if (write(STDERR_FILENO, line, size) < 0) {
+        return; /* nowhere to say it */
     }
 }
 
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
-    char text[LINE_BYTES];
+    char raw[TEXT_BYTES];
+    char text[TEXT_BYTES];
     uint32_t dropped = 0;
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    const int wanted = vsnprintf(raw, sizeof raw, format, arguments);
     va_end(arguments);
-    clean(text);
+    const size_t size = text_clean(raw, strlen(raw), text, sizeof text);
+    if (wanted >= (int)sizeof raw && size >= 4u) {
+        size_t cut = size - 3u;
+        while (cut > 0 && ((unsigned char)text[cut] & 0xc0u) == 0x80u) {
+            cut--; /* not in the middle of a character */
+        }
+        memcpy(text + cut, "...", 4u);
+    }
     (void)pthread_mutex_lock(&log_state.lock);
     if (level <= log_state.level && within_rate(event, time(NULL), &dropped)) {
         write_line(level, event, text, dropped);
+    }
+    (void)pthread_mutex_unlock(&log_state.lock);
+}
+
+void log_catch_up(void)
+{
+    const time_t now = time(NULL);
+    (void)pthread_mutex_lock(&log_state.lock);
+    for (size_t i = 0; i < SITES_MAX && log_state.sites[i].event[0] != '\0'; i++) {
+        struct site *site = &log_state.sites[i];
+        if (site->dropped > 0 && site->second != now) {
+            char text[64];
+            (void)snprintf(text, sizeof text, "of=%s", site->event);
+            write_line(LOG_WARNING_LEVEL, "log.held_back", text, site->dropped);
+            site->dropped = 0;
+        }
     }
     (void)pthread_mutex_unlock(&log_state.lock);
 }

@@ -325,7 +325,6 @@ static bool rebuild(struct turn *turn)
     if (journal_machine_open(&fresh, &detail) != STATUS_OK ||
         journal_replay(node->journal, &fresh, &options, &replayed, &detail) != STATUS_OK) {
         log_event(LOG_ERROR_LEVEL, "journal.unreadable", "reason=\"%s\"", detail.text);
-        node->fatal = detail;
         return false;
     }
     journal_machine_close(&node->machine);
@@ -512,6 +511,7 @@ static void wait_for_work(struct turn *turn)
     }
     ring_woken(&node->to_machine_from_control);
     ring_woken(&node->to_machine_from_fabric);
+    log_catch_up();
     uint64_t count = 0;
     while (read(node->machine_wake, &count, sizeof count) < 0 && errno == EINTR) {
     }
@@ -569,6 +569,7 @@ static void one_turn(struct turn *turn)
 void *machine_main(void *context)
 {
     struct turn turn;
+    struct status_detail detail;
     sigset_t all;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
@@ -576,10 +577,9 @@ void *machine_main(void *context)
     turn.node = context;
     turn.entry = malloc(ENTRY_BYTES_MAX);
     turn.backlog = malloc(BACKLOG_BYTES_MAX);
-    const bool opened = ring_open(&turn.pending, PENDING_BYTES, &turn.node->fatal) == STATUS_OK;
+    const bool opened = ring_open(&turn.pending, PENDING_BYTES, &detail) == STATUS_OK;
     if (turn.entry == NULL || turn.backlog == NULL || !opened) {
-        (void)status_fail(STATUS_NO_MEMORY, &turn.node->fatal, 0,
-                          "no memory for the machine thread");
+        log_event(LOG_ERROR_LEVEL, "node.no_memory", "thread=machine");
         atomic_store(&turn.node->stopped, true);
     } else {
         while (!atomic_load(&turn.node->quit)) {

@@ -107,7 +107,6 @@ struct node {
     uint64_t clock_start_ns; /* CLOCK_MONOTONIC */
     uint64_t next_entry;
     uint64_t last_snapshot;
-    struct status_detail fatal; /* why the node ended by itself */
     struct counters counters;
     _Atomic bool stop_asked;
     _Atomic bool summary_asked;

@@ -2,6 +2,8 @@
 /* Parsing by the table, help from the table, and what all commands print with. */
 #include "cli.h"
 
+#include "schemas/text.h"
+
 #include "coordinator/policy.h"
 
 #include <errno.h>
@@ -50,16 +52,20 @@ bool cli_colour(FILE *out)
            strcmp(term, "dumb") != 0;
 }
 
-void cli_print_text(FILE *out, struct sm_text text)
+void cli_print_json(json_t *take_object)
 {
-    for (uint32_t i = 0; i < text.size; i++) {
-        const unsigned char c = (unsigned char)text.bytes[i];
-        if (c < 32u || c == 127u) {
-            fprintf(out, "\\x%02x", c);
-        } else {
-            fputc(c, out);
-        }
-    }
+    char *line =
+        take_object != NULL ? json_dumps(take_object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    printf("%s\n", line != NULL ? line : "{}");
+    free(line);
+    json_decref(take_object);
+}
+
+json_t *cli_json_text(const char *text)
+{
+    char clean[4096];
+    (void)text_clean(text, strlen(text), clean, sizeof clean);
+    return json_string(clean);
 }
 
 void cli_duration(uint64_t ns, char *buffer, size_t size)
@@ -203,6 +209,8 @@ static void print_wrapped(FILE *out, const char *text)
     fputc('\n', out);
 }
 
+static const struct cli_option help_option = {"help", 'h', CLI_FLAG, NULL, "this text"};
+
 static void command_help(FILE *out, const struct cli_command *command)
 {
     fprintf(out, "stateroom %s - %s\n\nusage: stateroom %s [options]%s%s\n\n", command->name,
@@ -212,50 +220,98 @@ static void command_help(FILE *out, const struct cli_command *command)
     for (uint32_t i = 0; i < CLI_OPTIONS_MAX && command->options[i].name != NULL; i++) {
         print_option(out, &command->options[i]);
     }
-    fprintf(out, "  -h, --help                 this text\n\nexample:\n  %s\n", command->example);
+    print_option(out, &help_option);
+    fprintf(out, "\nexample:\n  %s\n", command->example);
 }
+
+static const char overall_summary[] = "replay, history and demo of Stateroom journals";
+static const char exit_codes[] =
+    "0 well; 1 different or failed; 2 usage; 3 cannot be reached; 4 not found; 5 journal damaged; "
+    "6 other version; 130 interrupted";
 
 static void overall_help(FILE *out)
 {
-    fprintf(out, "stateroom - replay, history and demo of Stateroom journals\n\n"
-                 "usage: stateroom COMMAND [options]\n\ncommands:\n");
+    fprintf(out, "stateroom - %s\n\nusage: stateroom COMMAND [options]\n\ncommands:\n",
+            overall_summary);
     for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
         fprintf(out, "  %-12s %s\n", c->name, c->summary);
     }
     fprintf(out,
             "\nstateroom COMMAND --help says more. A journal is a directory, of a running node "
-            "too.\n\nexit status: 0 well; 1 different or failed; 2 usage; 3 cannot be reached; 4 "
-            "not found;\n5 journal damaged; 6 other version; 130 interrupted\n");
+            "too.\n\nexit status:\n");
+    print_wrapped(out, exit_codes);
 }
 
-static const char exit_codes[] =
-    ".SH EXIT STATUS\n0 well; 1 different or failed; 2 usage; 3 cannot be reached; 4 not found; 5 "
-    "journal damaged; 6 other version; 130 interrupted.\n";
+static void man_line(FILE *out, const char *before, const char *text)
+{
+    fputs(before, out);
+    text_roff(out, text);
+    fputc('\n', out);
+}
+
+static void man_end(FILE *out)
+{
+    fputs(".SH EXIT STATUS\n", out);
+    man_line(out, "", exit_codes);
+    fputs(".SH SEE ALSO\n", out);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
+        fprintf(out, ".BR stateroom\\-%s (1),\n", c->name);
+    }
+    fputs(".BR stateroomd (8)\n", out);
+}
+
+static void man_option(FILE *out, const struct cli_option *option)
+{
+    fputs(".TP\n", out);
+    if (option->letter != 0) {
+        fprintf(out, ".BR \\-%c \", \" ", option->letter);
+    } else {
+        fputs(".B ", out);
+    }
+    text_roff(out, "--");
+    text_roff(out, option->name);
+    if (option->value != NULL) {
+        fprintf(out, option->letter != 0 ? " \" %s\"" : " %s", option->value);
+    }
+    man_line(out, "\n", option->help);
+}
+
+static void man_overall(FILE *out)
+{
+    fputs(".TH STATEROOM 1 \"\" \"Stateroom 0.1.0\"\n.nh\n.ad l\n.SH NAME\nstateroom \\- ", out);
+    man_line(out, "", overall_summary);
+    fputs(".SH SYNOPSIS\n.B stateroom\n.I COMMAND\n[options]\n.SH COMMANDS\n", out);
+    for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
+        fprintf(out, ".TP\n.B %s\n", c->name);
+        man_line(out, "", c->summary);
+    }
+    man_end(out);
+}
 
 void cli_man(FILE *out, const struct cli_command *command)
 {
     if (command == NULL) {
-        fprintf(out,
-                ".TH STATEROOM 1\n.SH NAME\nstateroom \\- replay, history and demo of Stateroom "
-                "journals\n.SH SYNOPSIS\n.B stateroom\n.I COMMAND\n[options]\n.SH COMMANDS\n");
-        for (const struct cli_command *c = cli_commands; c->name != NULL; c++) {
-            fprintf(out, ".TP\n.B %s\n%s\n", c->name, c->summary);
-        }
-        fputs(exit_codes, out);
+        man_overall(out);
         return;
     }
-    fprintf(out,
-            ".TH STATEROOM-%s 1\n.SH NAME\nstateroom\\-%s \\- %s\n.SH SYNOPSIS\n.B stateroom %s\n"
-            "[options]\n.I %s\n.SH DESCRIPTION\n%s\n.SH OPTIONS\n",
-            command->name, command->name, command->summary, command->name, command->words,
-            command->description);
-    for (uint32_t i = 0; i < CLI_OPTIONS_MAX && command->options[i].name != NULL; i++) {
-        const struct cli_option *option = &command->options[i];
-        fprintf(out, ".TP\n.B \\-\\-%s %s\n%s\n", option->name,
-                option->value != NULL ? option->value : "", option->help);
+    fprintf(
+        out,
+        ".TH STATEROOM\\-%s 1 \"\" \"Stateroom 0.1.0\"\n.nh\n.ad l\n.SH NAME\nstateroom\\-%s \\- ",
+        command->name, command->name);
+    man_line(out, "", command->summary);
+    fprintf(out, ".SH SYNOPSIS\n.B stateroom %s\n[options]\n", command->name);
+    if (command->words[0] != '\0') {
+        man_line(out, ".I ", command->words);
     }
-    fprintf(out, ".SH EXAMPLE\n.nf\n%s\n.fi\n", command->example);
-    fputs(exit_codes, out);
+    man_line(out, ".SH DESCRIPTION\n", command->description);
+    fputs(".SH OPTIONS\n", out);
+    for (uint32_t i = 0; i < CLI_OPTIONS_MAX && command->options[i].name != NULL; i++) {
+        man_option(out, &command->options[i]);
+    }
+    man_option(out, &help_option);
+    man_line(out, ".SH EXAMPLE\n.nf\n", command->example);
+    fputs(".fi\n", out);
+    man_end(out);
 }
 
 static const struct cli_command *command_named(const char *name)

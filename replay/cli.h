@@ -10,6 +10,7 @@
 #include "schemas/codec.h"
 #include "statemachine/sm.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -78,8 +79,10 @@ int cli_fail(int code, const char *format, ...) __attribute__((format(printf, 2,
 /* Exit code for a status of a journal. */
 int cli_code(enum status status);
 bool cli_colour(FILE *out);
-/* Prints text with control bytes shown as \xHH, so that a hostile reason stays text. */
-void cli_print_text(FILE *out, struct sm_text text);
+/* One object a line, ASCII; NULL (out of memory) is printed as {}. Takes the object. */
+void cli_print_json(json_t *take_object);
+/* A JSON string of whatever text: what is not UTF-8 or not printable becomes '?'. */
+json_t *cli_json_text(const char *text);
 /* "1.234 ms", "5.0 s": short enough for a column. */
 void cli_duration(uint64_t ns, char *buffer, size_t size);
 

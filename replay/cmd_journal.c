@@ -2,6 +2,8 @@
 /* verify, tail, stat. */
 #include "cli.h"
 
+#include "schemas/text.h"
+
 #include "journal/journal_verify.h"
 
 #include <inttypes.h>
@@ -12,14 +14,6 @@
 
 #define ARENA_BYTES ((size_t)64 << 20)
 
-static void print_object(json_t *object)
-{
-    char *line = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-    printf("%s\n", line != NULL ? line : "{}");
-    free(line);
-    json_decref(object);
-}
-
 /* ---- verify
  * -------------------------------------------------------------------------------------------- */
 
@@ -29,10 +23,11 @@ int cmd_verify(const struct cli_values *values)
     struct status_detail detail = {"", 0};
     const enum status status = journal_verify_in_child(values->words[0], &report, &detail);
     if (cli_given(values, "json")) {
-        print_object(json_pack("{s:s, s:b, s:I, s:I, s:I, s:s}", "journal", values->words[0],
-                               "well", status == STATUS_OK, "entries", (json_int_t)report.entries,
-                               "faults", (json_int_t)report.faults, "first_fault",
-                               (json_int_t)report.first_fault, "text", detail.text));
+        cli_print_json(
+            json_pack("{s:o, s:b, s:I, s:I, s:I, s:o}", "journal", cli_json_text(values->words[0]),
+                      "well", status == STATUS_OK, "entries", (json_int_t)report.entries, "faults",
+                      (json_int_t)report.faults, "first_fault", (json_int_t)report.first_fault,
+                      "text", cli_json_text(detail.text)));
         return cli_code(status);
     }
     if (status != STATUS_OK) {
@@ -95,16 +90,18 @@ static void print_entry(uint64_t number, const struct codec_entry *entry, bool j
         char text[1024];
         for (uint32_t i = 0; i < entry->transition_count; i++) {
             (void)sm_describe_transition(&entry->transitions[i], text, sizeof text);
-            json_array_append_new(transitions, json_string(text));
+            json_array_append_new(transitions, cli_json_text(text));
         }
-        print_object(json_pack("{s:I, s:I, s:s, s:o}", "entry", (json_int_t)number, "wall_ns",
-                               (json_int_t)entry->wall_ns, "input", line, "transitions",
-                               transitions));
+        cli_print_json(json_pack("{s:I, s:I, s:o, s:o}", "entry", (json_int_t)number, "wall_ns",
+                                 (json_int_t)entry->wall_ns, "input", cli_json_text(line),
+                                 "transitions", transitions));
         return;
     }
+    (void)text_clean(line, strlen(line), line, sizeof line);
     printf("%8" PRIu64 " %s %s\n", number, stamp, line);
     for (uint32_t i = 0; i < entry->transition_count; i++) {
         (void)sm_describe_transition(&entry->transitions[i], line, sizeof line);
+        (void)text_clean(line, strlen(line), line, sizeof line);
         printf("                           . %s\n", line);
     }
 }
@@ -229,11 +226,11 @@ static void print_totals_json(const struct totals *totals, const struct journal_
             json_object_set_new(https, name, json_integer((json_int_t)totals->by_http[i]));
         }
     }
-    print_object(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "first",
-                           (json_int_t)identity->first, "last", (json_int_t)identity->last,
-                           "starts", (json_int_t)identity->epoch, "succeeded",
-                           (json_int_t)totals->succeeded, "failed", (json_int_t)totals->failed,
-                           "failed_by_http", https, "inputs", inputs, "ignored", ignored));
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "first",
+                             (json_int_t)identity->first, "last", (json_int_t)identity->last,
+                             "starts", (json_int_t)identity->epoch, "succeeded",
+                             (json_int_t)totals->succeeded, "failed", (json_int_t)totals->failed,
+                             "failed_by_http", https, "inputs", inputs, "ignored", ignored));
 }
 
 int cmd_stat(const struct cli_values *values)

@@ -2,6 +2,8 @@
 /* replay: the machine run again. */
 #include "cli.h"
 
+#include "schemas/text.h"
+
 #include "journal/journal_recover.h"
 
 #include <inttypes.h>
@@ -79,37 +81,38 @@ static int protection_named(const char *name, uint32_t *out_mask)
 
 static void print_difference(const struct journal_divergence *d)
 {
+    char recorded[sizeof d->recorded];
+    char replayed[sizeof d->replayed];
+    (void)text_clean(d->recorded, strlen(d->recorded), recorded, sizeof recorded);
+    (void)text_clean(d->replayed, strlen(d->replayed), replayed, sizeof replayed);
     printf("differs at entry %" PRIu64 ": %s\n  recorded  %s\n  replayed  %s\n", d->number,
-           d->field, d->recorded[0] != '\0' ? d->recorded : "(nothing)",
-           d->replayed[0] != '\0' ? d->replayed : "(nothing)");
+           d->field, recorded[0] != '\0' ? recorded : "(nothing)",
+           replayed[0] != '\0' ? replayed : "(nothing)");
 }
 
 static void print_json(const char *path, enum status status, const struct journal_replayed *r,
                        const struct replay_summary *summary, const char *text)
 {
     json_t *o =
-        json_pack("{s:s, s:b, s:I, s:f, s:I, s:I, s:I}", "journal", path, "identical",
-                  status == STATUS_OK && r->violation.invariant == 0, "entries",
+        json_pack("{s:o, s:b, s:I, s:f, s:I, s:I, s:I}", "journal", cli_json_text(path),
+                  "identical", status == STATUS_OK && r->violation.invariant == 0, "entries",
                   (json_int_t)r->entries, "entries_per_second", summary->rate, "rooms_left",
                   (json_int_t)summary->rooms_left, "pages_left", (json_int_t)summary->pages_left,
                   "notices_left", (json_int_t)summary->notices_left);
     if (r->divergence.number != 0) {
         json_object_set_new(o, "entry", json_integer((json_int_t)r->divergence.number));
-        json_object_set_new(o, "field", json_string(r->divergence.field));
-        json_object_set_new(o, "recorded", json_string(r->divergence.recorded));
-        json_object_set_new(o, "replayed", json_string(r->divergence.replayed));
+        json_object_set_new(o, "field", cli_json_text(r->divergence.field));
+        json_object_set_new(o, "recorded", cli_json_text(r->divergence.recorded));
+        json_object_set_new(o, "replayed", cli_json_text(r->divergence.replayed));
     }
     if (r->violation.invariant != 0) {
         json_object_set_new(o, "invariant", json_string(sm_invariant_name(r->violation.invariant)));
         json_object_set_new(o, "entry", json_integer((json_int_t)r->last));
     }
     if (status != STATUS_OK) {
-        json_object_set_new(o, "error", json_string(text));
+        json_object_set_new(o, "error", cli_json_text(text));
     }
-    char *line = json_dumps(o, JSON_COMPACT);
-    printf("%s\n", line != NULL ? line : "{}");
-    free(line);
-    json_decref(o);
+    cli_print_json(o);
 }
 
 static void summarise(const struct journal_machine *machine, const struct journal_replayed *r,

@@ -7,14 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void print_object(json_t *object)
-{
-    char *line = object != NULL ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-    printf("%s\n", line != NULL ? line : "{}");
-    free(line);
-    json_decref(object);
-}
-
 /* ---- history
  * ------------------------------------------------------------------------------------------- */
 
@@ -25,10 +17,10 @@ static void history_json(const struct history *history)
     (void)snprintf(room, sizeof room, "%" PRIu64, history->room);
     for (uint32_t i = 0; i < history->count; i++) {
         const struct history_event *e = &history->events[i];
-        print_object(json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:s}", "room", room, "entry",
-                               (json_int_t)e->number, "time_ns", (json_int_t)e->time_ns, "wall_ns",
-                               (json_int_t)e->wall_ns, "from", lanes[e->from], "to", lanes[e->to],
-                               "what", e->label));
+        cli_print_json(json_pack("{s:s, s:I, s:I, s:I, s:s, s:s, s:s}", "room", room, "entry",
+                                 (json_int_t)e->number, "time_ns", (json_int_t)e->time_ns,
+                                 "wall_ns", (json_int_t)e->wall_ns, "from", lanes[e->from], "to",
+                                 lanes[e->to], "what", e->label));
     }
 }
 
@@ -119,10 +111,10 @@ static void print_row(const struct cli_values *values, const struct row *row)
     cli_duration(row->took_ns, took, sizeof took);
     (void)snprintf(room, sizeof room, "%" PRIu64, row->room);
     if (cli_given(values, "json")) {
-        print_object(json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "room", room, "side",
-                               sm_side_name(row->side), "outcome", words[row->outcome], "http",
-                               (int)row->http, "reason", row->reason, "took_ns",
-                               (json_int_t)row->took_ns, "entry", (json_int_t)row->entry));
+        cli_print_json(json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:I}", "room", room, "side",
+                                 sm_side_name(row->side), "outcome", words[row->outcome], "http",
+                                 (int)row->http, "reason", row->reason, "took_ns",
+                                 (json_int_t)row->took_ns, "entry", (json_int_t)row->entry));
         return;
     }
     char http[16] = "";

@@ -191,7 +191,8 @@ static void send_chunk(struct engine *e, struct room *room)
     free(runs);
 }
 
-/* Both engines admit in the router's order: else each could hold pages for rooms that the other lacks. */
+/* Both engines admit in the router's order: else each could hold pages for rooms that the other
+ * lacks. */
 static bool is_next(const struct engine *e, const struct room *room)
 {
     for (uint32_t i = 0; i < ROOMS_MAX; i++) {

@@ -5,6 +5,8 @@
  */
 #include "cli.h"
 
+#include "schemas/text.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -34,17 +36,11 @@ static void put(struct canvas *canvas, int column, const char *character)
     }
 }
 
-/* Bytes of the character that begins here; what is not UTF-8 counts as one byte. */
+/* Labels are clean; a byte that is not UTF-8 would count as one character. */
 static size_t character_bytes(const char *text)
 {
-    const unsigned char c = (unsigned char)text[0];
-    const size_t size = c >= 0xf0u ? 4u : c >= 0xe0u ? 3u : c >= 0xc0u ? 2u : 1u;
-    for (size_t i = 1; i < size; i++) {
-        if (((unsigned char)text[i] & 0xc0u) != 0x80u) {
-            return 1;
-        }
-    }
-    return size;
+    const size_t size = text_character(text, strlen(text));
+    return size > 0 ? size : 1u;
 }
 
 static int text_columns(const char *text)

@@ -2,6 +2,8 @@
 /* A room's history, out of the entries that are about it. */
 #include "cli.h"
 
+#include "schemas/text.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,12 +94,8 @@ static struct history_event *event_add(struct history *history, const struct cod
 
 static void put_text(char *buffer, size_t size, struct sm_text text)
 {
-    size_t used = strlen(buffer);
-    for (uint32_t i = 0; i < text.size && used + 1u < size; i++) {
-        const unsigned char c = (unsigned char)text.bytes[i];
-        buffer[used++] = c < 32u || c == 127u ? '?' : (char)c;
-    }
-    buffer[used] = '\0';
+    const size_t used = strlen(buffer);
+    (void)text_clean(text.bytes, text.size, buffer + used, size - used);
 }
 
 static void put_cause(char *buffer, size_t size, uint32_t http, struct sm_text reason)

@@ -49,7 +49,7 @@ expect 2 'not YAML' sh -c "printf 'name: \"a' > $dir/broken.yaml; exec $bin/stat
 expect 2 'missing.yaml: No such file' "$bin/stateroomd" -c "$dir/missing.yaml"
 expect 2 'every node needs a name' "$bin/stateroomd"
 expect 0 'the configuration is well' "$bin/stateroomd" -c "$dir/a.yaml" --check-config
-expect 0 'room_deadline +7s +# flag' "$bin/stateroomd" -c "$dir/a.yaml" --set room_deadline=7s --print-config
+expect 0 'room_deadline: 7s +# flag' "$bin/stateroomd" -c "$dir/a.yaml" --set room_deadline=7s --print-config
 expect 1 'reachable from other hosts.*insecure' "$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://0.0.0.0:17699
 expect 1 'provider nonsense does not offer' "$bin/stateroomd" -c "$dir/a.yaml" --set fabric.provider=nonsense
 expect 1 'must belong to this user and be closed to others' sh -c "mkdir $dir/open; chmod 755 $dir/open; \
