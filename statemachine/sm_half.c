@@ -83,7 +83,7 @@ uint32_t sm_half_life_of_node(const struct sm_half *half, uint64_t node)
 
 void sm_half_phase(struct sm *sm, struct sm_output *out, struct sm_half *half, uint32_t phase)
 {
-    SM_ASSERT(phase > half->phase && phase < SM_PHASE_COUNT);
+    SM_ASSERT(sm_phase_may_follow(half->side, half->phase, phase));
     struct sm_transition *transition = sm_emit(sm, out, SM_TR_PHASE, half);
     transition->a = half->phase;
     transition->b = phase;
@@ -116,6 +116,7 @@ struct sm_half *sm_half_create(struct sm *sm, struct sm_output *out, uint64_t ro
     half->writes_epoch = sm->epoch;
     half->opened_ns = sm->now_ns;
     half->deadline_ns = sm->now_ns + sm->policy.room_deadline_ns;
+    SM_ASSERT(sm_phase_may_follow(side, half->phase, SM_PHASE_ALLOCATED));
     half->phase = SM_PHASE_ALLOCATED;
     (void)sm_emit(sm, out, SM_TR_HALF_CREATED, half);
     return half;

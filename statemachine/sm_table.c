@@ -100,6 +100,47 @@ const char *sm_table_handler(uint32_t side, uint32_t phase, uint32_t input_kind)
     return names[table[side][input_kind][phase]];
 }
 
+/* ---- how phases follow each other
+ * ------------------------------------------------------------------- */
+
+#define TO(phase) (1u << SM_PHASE_##phase)
+#define TO_FAILURE (TO(FAILED) | TO(PRE_QUEUE_TERMINAL))
+
+/*
+ * Every change of a phase is asserted against this, and the state diagram is made from it. From
+ * allocated straight to succeeded: a rank joins the life of its side when that is over already; for
+ * decode also when all sources are done before the last answer to a prepare has come.
+ */
+static const uint16_t follows[SM_SIDE_COUNT][SM_PHASE_COUNT] = {
+    [SM_PREFILL] =
+        {
+            [SM_PHASE_ABSENT] = TO(ALLOCATED),
+            [SM_PHASE_ALLOCATED] = TO(READY) | TO(SUCCEEDED) | TO_FAILURE,
+            [SM_PHASE_READY] = TO(TRANSFERRING) | TO_FAILURE,
+            [SM_PHASE_TRANSFERRING] = TO(SUCCEEDED) | TO_FAILURE,
+            [SM_PHASE_SUCCEEDED] = TO(NOTIFIED),
+            [SM_PHASE_FAILED] = TO(NOTIFIED),
+            [SM_PHASE_PRE_QUEUE_TERMINAL] = TO(NOTIFIED),
+            [SM_PHASE_NOTIFIED] = TO(CLEARED),
+        },
+    [SM_DECODE] =
+        {
+            [SM_PHASE_ABSENT] = TO(ALLOCATED),
+            [SM_PHASE_ALLOCATED] = TO(READY) | TO(SUCCEEDED) | TO_FAILURE,
+            [SM_PHASE_READY] = TO(SUCCEEDED) | TO_FAILURE,
+            [SM_PHASE_SUCCEEDED] = TO(NOTIFIED),
+            [SM_PHASE_FAILED] = TO(NOTIFIED),
+            [SM_PHASE_PRE_QUEUE_TERMINAL] = TO(NOTIFIED),
+            [SM_PHASE_NOTIFIED] = TO(CLEARED),
+        },
+};
+
+bool sm_phase_may_follow(uint32_t side, uint32_t from, uint32_t to)
+{
+    return side != SM_SIDE_NONE && side < SM_SIDE_COUNT && from < SM_PHASE_COUNT &&
+           to < SM_PHASE_COUNT && (follows[side][from] >> to & 1u) != 0;
+}
+
 /* ---- finding the half that an input is about
  * ------------------------------------------------------------ */
 

@@ -220,5 +220,7 @@ size_t sm_describe_half(const struct sm *sm, uint64_t room, uint32_t side, char 
  * itself dispatches by; never NULL for scope-R inputs. The state diagram of docs/ is made from it.
  */
 const char *sm_table_handler(uint32_t side, uint32_t phase, uint32_t input_kind);
+/* Whether a half of this side may go from one phase to the other; the machine asserts it. */
+bool sm_phase_may_follow(uint32_t side, uint32_t from, uint32_t to);
 
 #endif
