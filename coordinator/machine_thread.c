@@ -16,7 +16,6 @@
 
 /* Inputs taken from one queue before the next one has its turn. */
 #define TURN_INPUTS_MAX 256u
-#define ENTRY_BYTES_MAX ((size_t)16 << 20)
 #define RETRY_JOURNAL_NS UINT64_C(1000000000)
 /* Entries kept while the journal cannot be written; over it inputs wait. */
 #define BACKLOG_ENTRIES_MAX 65536u
@@ -51,13 +50,6 @@ struct backlog_head {
     uint64_t size;
     uint64_t also;
 };
-
-static uint64_t wall_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- effects out
  * ---------------------------------------------------------------------------------------- */
@@ -173,7 +165,7 @@ static void keep_in_backlog(struct turn *turn, uint64_t number, uint64_t room, s
 static bool backlog_full(const struct turn *turn)
 {
     return turn->journal_down && (turn->backlog_entries >= BACKLOG_ENTRIES_MAX ||
-                                  turn->backlog_used + ENTRY_BYTES_MAX > BACKLOG_BYTES_MAX);
+                                  turn->backlog_used + NODE_ENTRY_BYTES_MAX > BACKLOG_BYTES_MAX);
 }
 
 static bool ready_to_step(const struct turn *turn)
@@ -200,20 +192,6 @@ static void remember(struct turn *turn, const struct sm_input *input, uint64_t n
     turn->pending_count++;
 }
 
-/* The rooms of the transitions besides the input's own, each once in a row. */
-static void collect_rooms(struct turn *turn, uint64_t own)
-{
-    const struct sm_output *output = turn->node->machine.output;
-    turn->also_count = 0;
-    for (uint32_t i = 0; i < output->transition_count; i++) {
-        const uint64_t room = output->transitions[i].room;
-        const bool same = turn->also_count > 0 && turn->also[turn->also_count - 1u] == room;
-        if (room != 0 && room != own && !same) {
-            turn->also[turn->also_count++] = room;
-        }
-    }
-}
-
 /* One step: machine, entry, gate. */
 static void step(struct turn *turn, struct sm_input *input)
 {
@@ -227,13 +205,13 @@ static void step(struct turn *turn, struct sm_input *input)
     struct codec_entry entry;
     memset(&entry, 0, sizeof entry);
     entry.input = *input;
-    entry.wall_ns = wall_ns();
+    entry.wall_ns = node_wall_ns();
     entry.digest = machine->output->digest;
     entry.effects = codec_effects_digest(machine->output);
     entry.transitions = machine->output->transitions;
     entry.transition_count = machine->output->transition_count;
     const enum status status =
-        codec_entry_pack(&entry, &machine->scratch, turn->entry, ENTRY_BYTES_MAX, &size);
+        codec_entry_pack(&entry, &machine->scratch, turn->entry, NODE_ENTRY_BYTES_MAX, &size);
     if (status != STATUS_OK) {
         /* Bounds of inputs and outputs keep every entry far below the buffer: a bug of ours. */
         log_event(LOG_ERROR_LEVEL, "machine.entry_too_large", "entry=%" PRIu64, number);
@@ -241,7 +219,8 @@ static void step(struct turn *turn, struct sm_input *input)
     }
     remember(turn, input, number);
     gate_push(node->gate, number, machine->output);
-    collect_rooms(turn, input->room);
+    turn->also_count = journal_other_rooms(
+        machine->output->transitions, machine->output->transition_count, input->room, turn->also);
     if (turn->journal_down) {
         keep_in_backlog(turn, number, input->room, size);
     } else {
@@ -575,7 +554,7 @@ void *machine_main(void *context)
     (void)pthread_sigmask(SIG_BLOCK, &all, NULL);
     memset(&turn, 0, sizeof turn);
     turn.node = context;
-    turn.entry = malloc(ENTRY_BYTES_MAX);
+    turn.entry = malloc(NODE_ENTRY_BYTES_MAX);
     turn.backlog = malloc(BACKLOG_BYTES_MAX);
     const bool opened = ring_open(&turn.pending, PENDING_BYTES, &detail) == STATUS_OK;
     if (turn.entry == NULL || turn.backlog == NULL || !opened) {

@@ -23,6 +23,13 @@ uint64_t monotonic_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+uint64_t node_wall_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 uint64_t node_clock(const struct node *node)
 {
     return node->clock_base_ns + (monotonic_ns() - node->clock_start_ns);
@@ -44,7 +51,6 @@ static enum status recover(struct node *node, struct status_detail *out_detail)
 {
     struct journal_replay options;
     struct journal_replayed replayed;
-    struct timespec wall;
     const uint64_t started = monotonic_ns();
     memset(&options, 0, sizeof options);
     options.from_snapshot = true;
@@ -53,8 +59,7 @@ static enum status recover(struct node *node, struct status_detail *out_detail)
     TRY(journal_machine_lay_out(&node->machine, &node->config.settings.bounds, out_detail));
     node->next_entry = replayed.last + 1u;
     node->last_snapshot = replayed.started_at;
-    (void)clock_gettime(CLOCK_REALTIME, &wall);
-    const uint64_t wall_ns = (uint64_t)wall.tv_sec * 1000000000u + (uint64_t)wall.tv_nsec;
+    const uint64_t wall_ns = node_wall_ns();
     /* Time goes on while no process runs, and never back. */
     node->clock_base_ns = wall_ns > replayed.last_time_ns ? wall_ns : replayed.last_time_ns + 1u;
     node->clock_start_ns = monotonic_ns();
@@ -66,27 +71,42 @@ static enum status recover(struct node *node, struct status_detail *out_detail)
     return STATUS_OK;
 }
 
+/* Steps the start and makes its entry durable; bytes and also are working memory. */
+static enum status commit_start(struct node *node, struct codec_entry *entry, unsigned char *bytes,
+                                uint64_t *also)
+{
+    struct journal_machine *machine = &node->machine;
+    size_t size = 0;
+    sm_step(machine->sm, &entry->input, machine->output);
+    entry->digest = machine->output->digest;
+    entry->effects = codec_effects_digest(machine->output);
+    entry->transitions = machine->output->transitions;
+    entry->transition_count = machine->output->transition_count;
+    TRY(codec_entry_pack(entry, &machine->scratch, bytes, NODE_ENTRY_BYTES_MAX, &size));
+    /* Rooms that were live at the end of the last life get their verdict here. */
+    const uint32_t also_count =
+        journal_other_rooms(entry->transitions, entry->transition_count, 0, also);
+    const struct journal_record record = {node->next_entry, 0, 0, bytes, size, also, also_count};
+    TRY(journal_append(node->journal, &record));
+    TRY(journal_note_epoch(node->journal, node->epoch));
+    return journal_commit(node->journal);
+}
+
 /* The first entry of this process life; durable before anything else happens. */
 static enum status begin_life(struct node *node, struct status_detail *out_detail)
 {
     struct journal_identity identity;
     struct codec_entry entry;
     struct sm_text peers[CONFIG_PEERS_MAX];
-    struct journal_machine *machine = &node->machine;
-    const size_t entry_bytes = (size_t)1 << 20;
-    size_t size = 0;
-    unsigned char *bytes = malloc(entry_bytes);
-    if (bytes == NULL) {
-        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory");
-    }
-    memset(&entry, 0, sizeof entry);
-    TRY(journal_identity(node->journal, &identity));
+    enum status status = journal_identity(node->journal, &identity);
     node->node_id = identity.node_id;
     node->epoch = identity.epoch + 1u;
     for (uint32_t i = 0; i < node->config.peer_count; i++) {
         peers[i] = (struct sm_text){node->config.peers[i].name,
                                     (uint32_t)strlen(node->config.peers[i].name)};
     }
+    memset(&entry, 0, sizeof entry);
+    entry.wall_ns = node_wall_ns();
     entry.input.kind = SM_IN_NODE_STARTED;
     entry.input.time_ns = node_clock(node);
     entry.input.u.node_started.node_id = node->node_id;
@@ -99,22 +119,21 @@ static enum status begin_life(struct node *node, struct status_detail *out_detai
     entry.bounds = node->config.settings.bounds;
     entry.machine_version = SM_MACHINE_VERSION;
     entry.program = (struct sm_text){"stateroomd 0.1.0", 16};
-    sm_step(machine->sm, &entry.input, machine->output);
-    entry.digest = machine->output->digest;
-    entry.effects = codec_effects_digest(machine->output);
-    entry.transitions = machine->output->transitions;
-    entry.transition_count = machine->output->transition_count;
-    enum status status = codec_entry_pack(&entry, &machine->scratch, bytes, entry_bytes, &size);
-    const struct journal_record record = {node->next_entry, 0, 0, bytes, size, NULL, 0};
-    status = status == STATUS_OK ? journal_append(node->journal, &record) : status;
-    status = status == STATUS_OK ? journal_note_epoch(node->journal, node->epoch) : status;
-    status = status == STATUS_OK ? journal_commit(node->journal) : status;
+    unsigned char *bytes = malloc(NODE_ENTRY_BYTES_MAX);
+    uint64_t *also = calloc(SM_TRANSITIONS_MAX, sizeof *also);
+    if (bytes == NULL || also == NULL) {
+        free(bytes);
+        free(also);
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory");
+    }
+    status = status == STATUS_OK ? commit_start(node, &entry, bytes, also) : status;
     free(bytes);
+    free(also);
     if (status != STATUS_OK) {
         *out_detail = *journal_detail(node->journal);
         return status;
     }
-    gate_push(node->gate, node->next_entry, machine->output);
+    gate_push(node->gate, node->next_entry, node->machine.output);
     node->next_entry++;
     return STATUS_OK;
 }

@@ -77,6 +77,9 @@ struct counters {
     _Atomic uint64_t journal_failures;
 };
 
+/* One packed entry: 2,048 transitions with their reasons, and the largest input. */
+#define NODE_ENTRY_BYTES_MAX ((size_t)16 << 20)
+
 /* Besides the journal's, which the writer has. */
 #define NODE_THREADS 3u
 
@@ -115,6 +118,7 @@ struct node {
 };
 
 uint64_t node_clock(const struct node *node);
+uint64_t node_wall_ns(void);
 uint64_t monotonic_ns(void);
 
 /* An input with everything that it points to, copied into a ring; false: the ring is full. */

@@ -64,15 +64,10 @@ static enum status bind_router(struct engine_links *links, void *context,
     (void)zmq_setsockopt(links->router, ZMQ_ROUTER_MANDATORY, &one, sizeof one);
     (void)snprintf(address, sizeof address, "ipc://%s", links->path);
     const mode_t before = umask(0077);
-    const int code = zmq_bind(links->router, address);
-    const int error = errno;
+    const enum status status =
+        router_bind(links->router, address, "engine link", "engines", &links->lock, out_detail);
     (void)umask(before);
-    if (code != 0) {
-        return status_fail(STATUS_FABRIC_BIND, out_detail, error,
-                           "engine link: cannot listen on %s: %s; change `engines`", address,
-                           zmq_strerror(error));
-    }
-    return STATUS_OK;
+    return status;
 }
 
 enum status engine_open(const struct engine_options *options, void *zmq_context,
@@ -83,6 +78,7 @@ enum status engine_open(const struct engine_options *options, void *zmq_context,
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for the engine link");
     }
     links->options = *options;
+    links->lock.fd = -1;
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         links->ranks[rank].pid_fd = -1;
     }
@@ -118,9 +114,9 @@ void engine_close(struct engine_links *links)
     if (links == NULL) {
         return;
     }
-    if (links->router != NULL) {
-        (void)zmq_close(links->router);
-    }
+    char address[128];
+    (void)snprintf(address, sizeof address, "ipc://%s", links->path);
+    router_close(links->router, address, &links->lock);
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         engine_forget_pool(links, rank);
         if (links->ranks[rank].pid_fd >= 0) {

@@ -31,6 +31,7 @@ struct engine_links {
     struct engine_options options;
     char path[108];
     void *router;
+    struct lock_file lock;
     struct attachment ranks[SM_RANKS_MAX];
     uint64_t next_check_ns;
     struct codec_arena arena;

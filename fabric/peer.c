@@ -53,15 +53,8 @@ static enum status open_router(struct peer_links *links, struct status_detail *o
         return status_fail(STATUS_SYSTEM, out_detail, errno, "peer link: %s", zmq_strerror(errno));
     }
     set_limits(links->router);
-    if (zmq_bind(links->router, options->listen) != 0) {
-        const int error = errno;
-        return status_fail(
-            STATUS_FABRIC_BIND, out_detail, error, "peer link: cannot listen on %s: %s; %s",
-            options->listen, zmq_strerror(error),
-            error == EADDRINUSE ? "another process has it: stop that one or change `listen`"
-                                : "check `listen` (tcp://HOST:PORT or ipc://PATH)");
-    }
-    return STATUS_OK;
+    return router_bind(links->router, options->listen, "peer link", "listen", &links->lock,
+                       out_detail);
 }
 
 static enum status open_peer(struct peer_links *links, uint32_t index,
@@ -94,6 +87,7 @@ enum status peer_open(const struct peer_options *options, void *zmq_context, uin
         return status_fail(STATUS_TOO_LARGE, out_detail, 0, "more than %u peers", PEER_PEERS_MAX);
     }
     links->options = *options;
+    links->lock.fd = -1;
     links->context = zmq_context;
     links->arena_memory = malloc(PEER_ARENA_BYTES);
     links->frame = malloc(PEER_FRAME_BYTES_MAX);
@@ -128,9 +122,7 @@ void peer_close(struct peer_links *links)
             (void)zmq_close(links->peers[i].dealer);
         }
     }
-    if (links->router != NULL) {
-        (void)zmq_close(links->router);
-    }
+    router_close(links->router, links->options.listen, &links->lock);
     free(links->arena_memory);
     free(links->frame);
     free(links);

@@ -5,6 +5,7 @@
 
 #include "fabric/peer.h"
 
+#include "router.h"
 #include "stateroom_peer.pb-c.h"
 
 /* Unpacking one frame, with all its page runs, fits. */
@@ -38,6 +39,7 @@ struct peer_links {
     struct peer_options options;
     void *context;
     void *router;
+    struct lock_file lock;
     struct peer_state peers[PEER_PEERS_MAX];
     uint32_t next_link;
     struct codec_arena arena;

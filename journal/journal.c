@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -68,30 +67,17 @@ const struct status_detail *journal_detail(const struct journal *journal)
 static enum status take_lock(struct journal *journal)
 {
     char path[4200];
-    char holder[32] = "";
     (void)snprintf(path, sizeof path, "%s/LOCK", journal->path);
-    journal->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
-    if (journal->lock_fd < 0) {
-        return journal_lmdb_status(journal, errno, "its LOCK file cannot be opened");
-    }
-    if (flock(journal->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK) {
-            return journal_lmdb_status(journal, errno, "its LOCK file cannot be locked");
-        }
-        const ssize_t size = pread(journal->lock_fd, holder, sizeof holder - 1u, 0);
-        holder[size > 0 ? (size_t)size : 0] = '\0';
-        holder[strcspn(holder, "\n")] = '\0';
+    const enum status status = lock_file_take(path, &journal->lock);
+    if (status == STATUS_AGAIN) {
         return status_fail(STATUS_JOURNAL_LOCKED, &journal->detail, 0,
                            "journal %s: process %s has it; stop that process or name another "
                            "directory (journal.path)",
-                           journal->path, holder[0] != '\0' ? holder : "(unknown)");
+                           journal->path, journal->lock.holder);
     }
-    const int size = snprintf(holder, sizeof holder, "%ld\n", (long)getpid());
-    if (ftruncate(journal->lock_fd, 0) != 0 ||
-        pwrite(journal->lock_fd, holder, (size_t)size, 0) != size) {
-        return journal_lmdb_status(journal, errno, "its LOCK file cannot be written");
-    }
-    return STATUS_OK;
+    return status == STATUS_OK
+               ? STATUS_OK
+               : journal_lmdb_status(journal, journal->lock.error, "its LOCK file cannot be made");
 }
 
 /* ---- identity in the meta table
@@ -253,7 +239,7 @@ enum status journal_open(const struct journal_options *options, struct journal *
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a journal");
     }
     journal->options = *options;
-    journal->lock_fd = -1;
+    journal->lock.fd = -1;
     journal->options.map_bytes_max =
         options->map_bytes_max == 0 ? MAP_BYTES_DEFAULT : options->map_bytes_max;
     enum status status = STATUS_OK;
@@ -298,9 +284,7 @@ void journal_close(struct journal *journal)
     if (journal->env != NULL) {
         mdb_env_close(journal->env);
     }
-    if (journal->lock_fd >= 0) {
-        (void)close(journal->lock_fd);
-    }
+    lock_file_give(&journal->lock);
     free(journal);
 }
 

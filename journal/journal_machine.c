@@ -150,3 +150,16 @@ enum status journal_machine_pack(struct journal_machine *machine, uint64_t entry
                : status_fail(status, out_detail, 0, "the snapshot was not written: %s",
                              status_text(status));
 }
+
+uint32_t journal_other_rooms(const struct sm_transition *transitions, uint32_t count, uint64_t own,
+                             uint64_t *out_rooms)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t room = transitions[i].room;
+        if (room != 0 && room != own && (found == 0 || out_rooms[found - 1u] != room)) {
+            out_rooms[found++] = room;
+        }
+    }
+    return found;
+}

@@ -4,6 +4,7 @@
 #define JOURNAL_JOURNAL_PRIVATE_H
 
 #include "journal/journal.h"
+#include "schemas/lock_file.h"
 
 #include <lmdb.h>
 
@@ -20,7 +21,7 @@ struct journal {
     MDB_txn *read;
     bool read_active;
     uint32_t reads; /* since the read transaction began */
-    int lock_fd;
+    struct lock_file lock;
     struct journal_identity identity; /* committed */
     struct journal_identity pending;  /* with the open batch */
     enum status fault;

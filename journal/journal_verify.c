@@ -24,6 +24,24 @@ static void note(struct journal_fault_report *report, uint64_t number, const cha
     }
 }
 
+/* Whether each room besides its own that the entry is about can find it. */
+static bool others_indexed(const struct journal *journal, MDB_txn *txn, uint64_t number,
+                           const struct codec_entry *entry)
+{
+    for (uint32_t i = 0; i < entry->transition_count; i++) {
+        unsigned char raw[16];
+        MDB_val value;
+        const uint64_t room = entry->transitions[i].room;
+        journal_also_key(raw, room, number);
+        MDB_val key = {sizeof raw, raw};
+        if (room != 0 && room != entry->input.room &&
+            mdb_get(txn, journal->also, &key, &value) != MDB_SUCCESS) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* One entry: frame, chain, parse, and its room's back-pointer. */
 static void verify_value(struct journal *journal, MDB_txn *txn, uint64_t number,
                          const MDB_val *value, uint64_t chain[2], struct codec_arena *arena,
@@ -51,6 +69,8 @@ static void verify_value(struct journal *journal, MDB_txn *txn, uint64_t number,
         note(report, number, "not parsable");
     } else if (entry.input.room != head.room) {
         note(report, number, "indexed under another room than its own");
+    } else if (!others_indexed(journal, txn, number, &entry)) {
+        note(report, number, "missing in the index of a room that it is about");
     }
     if (head.room != 0) {
         MDB_val key = {sizeof head.room, &head.room};

@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -119,19 +121,6 @@ void cli_progress_end(struct cli_progress *progress)
     }
 }
 
-struct journal *cli_open_journal(const char *path, int *out_code)
-{
-    struct status_detail detail = {"", 0};
-    struct journal *journal = NULL;
-    const struct journal_options options = {path, JOURNAL_SYNC, true, 0};
-    const enum status status = journal_open(&options, &journal, &detail);
-    if (status != STATUS_OK) {
-        *out_code = cli_fail(cli_code(status), "%s", detail.text);
-        return NULL;
-    }
-    return journal;
-}
-
 /* ---- values
  * -------------------------------------------------------------------------------------------- */
 
@@ -163,7 +152,7 @@ uint64_t cli_number(const struct cli_values *values, const char *option, uint64_
     return place >= 0 && values->given[place] ? values->numbers[place] : preset;
 }
 
-static bool parse_number(const char *text, uint64_t *out_number)
+bool cli_parse_number(const char *text, uint64_t *out_number)
 {
     char *end = NULL;
     errno = 0;
@@ -172,6 +161,89 @@ static bool parse_number(const char *text, uint64_t *out_number)
     }
     *out_number = strtoull(text, &end, 0);
     return errno == 0 && *end == '\0';
+}
+
+/* ---- journals
+ * ---------------------------------------------------------------------------------------- */
+
+const char *cli_journal_path(const struct cli_values *values, uint32_t word, int *out_code)
+{
+    const char *path = cli_text(values, "journal", NULL);
+    path = path == NULL && word < values->word_count ? values->words[word] : path;
+    path = path == NULL ? getenv("STATEROOM_JOURNAL_PATH") : path;
+    if (path == NULL) {
+        *out_code = cli_fail(EXIT_WRONG_USAGE,
+                             "%s: name the journal's directory: as a word, with -j DIR, or in "
+                             "STATEROOM_JOURNAL_PATH",
+                             values->command->name);
+    }
+    return path;
+}
+
+/* LMDB would say it in its own words, and leave a lock file behind. */
+static bool journal_there(const char *path, int *out_code)
+{
+    char file[4096];
+    struct stat info;
+    const bool there = stat(path, &info) == 0;
+    const int code = there || errno == ENOENT ? EXIT_NOT_THERE : EXIT_UNREACHABLE;
+    (void)snprintf(file, sizeof file, "%s/data.mdb", path);
+    if (!there) {
+        *out_code = cli_fail(code, "journal %s: %s", path, strerror(errno));
+    } else if (!S_ISDIR(info.st_mode)) {
+        *out_code = cli_fail(code, "journal %s is a file; name the directory that it is in", path);
+    } else if (stat(file, &info) != 0) {
+        *out_code =
+            cli_fail(code, "there is no journal in %s (%s: %s)", path, file, strerror(errno));
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static void on_crash(int number)
+{
+    static const char text[] =
+        "stateroom: reading the journal crashed: its pages are damaged; `stateroom verify` says "
+        "where, and harms nothing\n";
+    (void)number;
+    if (write(STDERR_FILENO, text, sizeof text - 1u) < 0) {
+        _exit(EXIT_UNREACHABLE);
+    }
+    _exit(EXIT_DAMAGED);
+}
+
+/* LMDB trusts its file: one that was cut off or overwritten kills who maps it. */
+static void watch_crashes(void)
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_crash;
+    (void)sigaction(SIGBUS, &action, NULL);
+    (void)sigaction(SIGSEGV, &action, NULL);
+}
+
+struct journal *cli_open_journal(const char *path, int *out_code)
+{
+    struct status_detail detail = {"", 0};
+    struct journal *journal = NULL;
+    const struct journal_options options = {path, JOURNAL_SYNC, true, 0};
+    if (!journal_there(path, out_code)) {
+        return NULL;
+    }
+    watch_crashes();
+    const enum status status = journal_open(&options, &journal, &detail);
+    if (status != STATUS_OK) {
+        *out_code = cli_fail(cli_code(status), "%s", detail.text);
+        return NULL;
+    }
+    return journal;
+}
+
+struct journal *cli_command_journal(const struct cli_values *values, uint32_t word, int *out_code)
+{
+    const char *path = cli_journal_path(values, word, out_code);
+    return path == NULL ? NULL : cli_open_journal(path, out_code);
 }
 
 /* ---- help
@@ -439,7 +511,7 @@ static int take_option(const struct cli_command *command, int code, struct cli_v
     const struct cli_option *option = &command->options[place];
     values->given[place] = true;
     values->texts[place] = optarg;
-    if (option->type == CLI_NUMBER && !parse_number(optarg, &values->numbers[place])) {
+    if (option->type == CLI_NUMBER && !cli_parse_number(optarg, &values->numbers[place])) {
         return cli_fail(EXIT_WRONG_USAGE, "--%s: '%s' is not a number", option->name, optarg);
     }
     return EXIT_WELL;
@@ -502,5 +574,9 @@ int cli_main(int argc, char **argv)
     if (command == NULL) {
         return no_such_command(argv[1]);
     }
-    return run_command(command, argc - 1, argv + 1);
+    const int code = run_command(command, argc - 1, argv + 1);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        return cli_fail(EXIT_DIFFERS, "the output could not be written: %s", strerror(errno));
+    }
+    return code;
 }

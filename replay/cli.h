@@ -67,6 +67,9 @@ bool cli_given(const struct cli_values *values, const char *option);
 const char *cli_text(const struct cli_values *values, const char *option, const char *preset);
 uint64_t cli_number(const struct cli_values *values, const char *option, uint64_t preset);
 
+/* Decimal or 0x...; false: no number, or over 64 bits. */
+bool cli_parse_number(const char *text, uint64_t *out_number);
+
 int cli_main(int argc, char **argv);
 /* Writes the man page (roff) of one command, or of the whole with NULL. */
 void cli_man(FILE *out, const struct cli_command *command);
@@ -100,6 +103,10 @@ uint64_t cli_now_ns(void);
 
 /* Opens a journal for reading; on failure says why and sets *out_code. */
 struct journal *cli_open_journal(const char *path, int *out_code);
+/* The journal that a command names: --journal, else its word number `word`, else the environment.
+ */
+const char *cli_journal_path(const struct cli_values *values, uint32_t word, int *out_code);
+struct journal *cli_command_journal(const struct cli_values *values, uint32_t word, int *out_code);
 
 /* ---- a room's history
  * ------------------------------------------------------------------------------------ */
@@ -116,6 +123,20 @@ struct history_event {
 
 enum { HISTORY_ENGINE = 0, HISTORY_NODE = 1, HISTORY_PEER = 2 };
 
+/* One life of a room on one side of this node. */
+struct history_life {
+    uint64_t generation;
+    uint64_t opened_ns; /* machine time, as all times here but the next */
+    uint64_t opened_wall_ns;
+    uint64_t decided_ns; /* 0: live */
+    uint64_t cleared_ns; /* 0: not yet */
+    uint64_t entry;      /* that it began with */
+    uint32_t side;
+    uint32_t outcome;
+    uint32_t http;
+    char reason[600];
+};
+
 struct history {
     struct history_event *events;
     uint32_t count;
@@ -123,12 +144,11 @@ struct history {
     uint64_t room;
     char node[SM_NAME_BYTES_MAX + 1u];
     char peer[SM_NAME_BYTES_MAX + 1u];
-    /* What became of each half that the room had here. */
-    uint32_t outcome;
-    uint32_t http;
-    uint32_t side;
-    char reason[600];
-    uint64_t generation;
+    struct history_life *lives; /* in the order in which they began */
+    uint32_t life_count;
+    uint32_t life_capacity;
+    /* The last command that was refused, when there is no life at all. */
+    struct history_life refused;
 };
 
 /* Everything that the journal knows about a room. STATUS_NOT_FOUND: nothing. */

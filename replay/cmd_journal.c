@@ -21,20 +21,25 @@ int cmd_verify(const struct cli_values *values)
 {
     struct journal_fault_report report;
     struct status_detail detail = {"", 0};
-    const enum status status = journal_verify_in_child(values->words[0], &report, &detail);
+    int code = EXIT_WELL;
+    const char *path = cli_journal_path(values, 0, &code);
+    if (path == NULL) {
+        return code;
+    }
+    const enum status status = journal_verify_in_child(path, &report, &detail);
     if (cli_given(values, "json")) {
-        cli_print_json(
-            json_pack("{s:o, s:b, s:I, s:I, s:I, s:o}", "journal", cli_json_text(values->words[0]),
-                      "well", status == STATUS_OK, "entries", (json_int_t)report.entries, "faults",
-                      (json_int_t)report.faults, "first_fault", (json_int_t)report.first_fault,
-                      "text", cli_json_text(detail.text)));
+        cli_print_json(json_pack("{s:o, s:b, s:I, s:I, s:I, s:o}", "journal", cli_json_text(path),
+                                 "well", status == STATUS_OK, "entries", (json_int_t)report.entries,
+                                 "faults", (json_int_t)report.faults, "first_fault",
+                                 (json_int_t)report.first_fault, "text",
+                                 cli_json_text(detail.text)));
         return cli_code(status);
     }
     if (status != STATUS_OK) {
         return cli_fail(cli_code(status), "%s%s", detail.text,
                         report.faults > 1u ? " (and there are more faults)" : "");
     }
-    printf("%s: well, %" PRIu64 " entries\n", values->words[0], report.entries);
+    printf("%s: well, %" PRIu64 " entries\n", path, report.entries);
     return EXIT_WELL;
 }
 
@@ -48,9 +53,9 @@ struct reading {
     void *memory;
 };
 
-static bool reading_open(struct reading *reading, const char *path, int *out_code)
+static bool reading_open(struct reading *reading, const struct cli_values *values, int *out_code)
 {
-    reading->journal = cli_open_journal(path, out_code);
+    reading->journal = cli_command_journal(values, 0, out_code);
     reading->memory = malloc(ARENA_BYTES);
     if (reading->journal != NULL && reading->memory == NULL) {
         *out_code = cli_fail(EXIT_UNREACHABLE, "no memory");
@@ -113,7 +118,7 @@ int cmd_tail(const struct cli_values *values)
     struct codec_entry entry;
     int code = EXIT_WELL;
     const uint64_t lines = cli_number(values, "lines", 10);
-    if (!reading_open(&reading, values->words[0], &code)) {
+    if (!reading_open(&reading, values, &code)) {
         reading_close(&reading);
         return code;
     }
@@ -241,7 +246,7 @@ int cmd_stat(const struct cli_values *values)
     static struct totals totals;
     struct cli_progress progress;
     int code = EXIT_WELL;
-    if (!reading_open(&reading, values->words[0], &code)) {
+    if (!reading_open(&reading, values, &code)) {
         reading_close(&reading);
         return code;
     }

@@ -14,6 +14,7 @@
 struct watching {
     struct cli_progress progress;
     uint64_t room;
+    uint64_t shown;
     bool json;
 };
 
@@ -30,20 +31,43 @@ static bool about(const struct codec_entry *entry, uint64_t room)
     return false;
 }
 
+/* One transition or effect, as text or into the array of a JSON object. */
+static void print_part(json_t *array, const char *mark, char *line)
+{
+    if (array != NULL) {
+        (void)json_array_append_new(array, cli_json_text(line));
+    } else {
+        (void)text_clean(line, strlen(line), line, strlen(line) + 1u);
+        printf("%s %s\n", mark, line);
+    }
+}
+
 static void print_step(uint64_t number, const struct codec_entry *entry,
-                       const struct journal_machine *machine)
+                       const struct journal_machine *machine, bool json)
 {
     char line[1024];
+    char mark[24];
     const struct sm_output *output = machine->output;
-    (void)sm_describe_input(&entry->input, line, sizeof line);
-    printf("%8" PRIu64 "  %s\n", number, line);
+    json_t *transitions = json ? json_array() : NULL;
+    json_t *effects = json ? json_array() : NULL;
+    char input[1024];
+    (void)sm_describe_input(&entry->input, input, sizeof input);
+    if (!json) {
+        (void)snprintf(mark, sizeof mark, "%8" PRIu64 " ", number);
+        print_part(NULL, mark, input);
+    }
     for (uint32_t i = 0; i < output->transition_count; i++) {
         (void)sm_describe_transition(&output->transitions[i], line, sizeof line);
-        printf("          . %s\n", line);
+        print_part(transitions, "          .", line);
     }
     for (uint32_t i = 0; i < output->effect_count; i++) {
         (void)sm_describe_effect(machine->sm, &output->effects[i], line, sizeof line);
-        printf("          > %s\n", line);
+        print_part(effects, "          >", line);
+    }
+    if (json) {
+        cli_print_json(json_pack("{s:I, s:o, s:o, s:o}", "entry", (json_int_t)number, "input",
+                                 cli_json_text(input), "transitions", transitions, "effects",
+                                 effects));
     }
 }
 
@@ -52,7 +76,8 @@ static bool observe(void *context, uint64_t number, const struct codec_entry *en
 {
     struct watching *watching = context;
     if (watching->room != 0 && about(entry, watching->room)) {
-        print_step(number, entry, machine);
+        print_step(number, entry, machine, watching->json);
+        watching->shown++;
     }
     if (number % 4096u == 0) {
         cli_progress_show(&watching->progress, number);
@@ -194,6 +219,13 @@ int replay_journal(const char *path, const struct cli_values *values, struct rep
                    ? EXIT_WELL
                    : (status == STATUS_OK ? EXIT_DIFFERS : cli_code(status));
     } else if (!quiet || status != STATUS_OK) {
+        if (watching.room != 0 && watching.shown == 0) {
+            printf("no step is about room %" PRIu64 "\n", watching.room);
+        }
+        if (options.until > identity.last) {
+            printf("the journal ends at entry %" PRIu64 ", before %" PRIu64 "\n", identity.last,
+                   options.until);
+        }
         code = say_result(path, !options.no_compare, status, &replayed, out, &detail);
     }
     journal_machine_close(&machine);
@@ -204,5 +236,7 @@ int replay_journal(const char *path, const struct cli_values *values, struct rep
 int cmd_replay(const struct cli_values *values)
 {
     struct replay_summary summary;
-    return replay_journal(values->words[0], values, &summary, false);
+    int code = EXIT_WELL;
+    const char *path = cli_journal_path(values, 0, &code);
+    return path == NULL ? code : replay_journal(path, values, &summary, false);
 }

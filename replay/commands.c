@@ -6,9 +6,9 @@
     {                                                       \
         "json", 0, CLI_FLAG, NULL, "one JSON object a line" \
     }
-#define JOURNAL_OPTION                                             \
-    {                                                              \
-        "journal", 'j', CLI_PATH, "DIR", "the journal's directory" \
+#define JOURNAL_OPTION                                                                         \
+    {                                                                                          \
+        "journal", 'j', CLI_PATH, "DIR", "the journal's directory (or STATEROOM_JOURNAL_PATH)" \
     }
 
 const struct cli_command cli_commands[] = {
@@ -34,15 +34,16 @@ const struct cli_command cli_commands[] = {
       {"keep", 0, CLI_FLAG, NULL, "keep the temporary directory"}},
      cmd_demo},
     {"replay",
-     "JOURNAL",
-     1,
+     "[JOURNAL]",
+     0,
      1,
      "run a journal's inputs again and compare every transition and digest",
      "Runs the machine over the recorded inputs. Identical: every transition, every digest of the "
      "state and of the effects is the recorded one. Else the first difference is shown with both "
      "sides and the exit status is 1. With --check all invariants are checked after every step.",
      "stateroom replay /var/lib/stateroom/journal",
-     {{"until", 'u', CLI_NUMBER, "SEQ", "stop after this entry"},
+     {JOURNAL_OPTION,
+      {"until", 'u', CLI_NUMBER, "SEQ", "stop after this entry"},
       {"room", 'r', CLI_NUMBER, "ROOM", "print the steps that are about this room"},
       {"check", 'c', CLI_FLAG, NULL, "check the invariants after every step"},
       {"disable", 0, CLI_TEXT, "PROTECTION",
@@ -50,9 +51,9 @@ const struct cli_command cli_commands[] = {
       JSON},
      cmd_replay},
     {"history",
-     "ROOM",
+     "ROOM [JOURNAL]",
      1,
-     1,
+     2,
      "one room's life: what happened, when, and why it ended",
      "Lists everything that the node knows about the room: what its engine and its peer said, what "
      "the node decided and told.",
@@ -63,49 +64,52 @@ const struct cli_command cli_commands[] = {
       JSON},
      cmd_history},
     {"rooms",
-     "",
+     "[JOURNAL]",
      0,
-     0,
+     1,
      "rooms, by outcome, status, reason, duration",
-     "Lists the rooms of a journal with how each ended. Filters narrow the list.",
+     "Lists the rooms of a journal, one row a life: how it ended, when it was opened, and how long "
+     "it took from open to verdict (a live one: until now). A room whose open was refused is "
+     "listed as refused. Filters narrow the list.",
      "stateroom rooms -j /var/lib/stateroom/journal --outcome failed --http 503",
      {JOURNAL_OPTION,
-      {"outcome", 'o', CLI_TEXT, "WORD", "succeeded, failed or live"},
+      {"outcome", 'o', CLI_TEXT, "WORD", "succeeded, failed, live or refused"},
       {"http", 0, CLI_NUMBER, "STATUS", "failed with this status"},
-      {"reason", 0, CLI_TEXT, "TEXT", "the reason has this text in it"},
+      {"reason", 0, CLI_TEXT, "TEXT", "the reason has this text in it, in capitals or not"},
       {"slowest", 's', CLI_FLAG, NULL, "the longest first"},
       {"limit", 'n', CLI_NUMBER, "N", "at most so many (default 50; 0: all)"},
       JSON},
      cmd_rooms},
     {"verify",
-     "JOURNAL",
-     1,
+     "[JOURNAL]",
+     0,
      1,
      "check every entry's bytes, the chain, the numbers and the room index",
      "Reads the whole journal in a process of its own (a damaged file may crash its reader) and "
      "names the first fault.",
      "stateroom verify /var/lib/stateroom/journal",
-     {JSON},
+     {JOURNAL_OPTION, JSON},
      cmd_verify},
     {"tail",
-     "JOURNAL",
-     1,
+     "[JOURNAL]",
+     0,
      1,
      "the newest entries, and the next ones as they come",
      "Prints entries as one line each. Reading never holds up the node.",
      "stateroom tail -f -n 20 /var/lib/stateroom/journal",
-     {{"follow", 'f', CLI_FLAG, NULL, "wait for more"},
+     {JOURNAL_OPTION,
+      {"follow", 'f', CLI_FLAG, NULL, "wait for more"},
       {"lines", 'n', CLI_NUMBER, "N", "how many to begin with (default 10)"},
       JSON},
      cmd_tail},
     {"stat",
-     "JOURNAL",
-     1,
+     "[JOURNAL]",
+     0,
      1,
      "what is in a journal: entries, kinds, rooms, outcomes",
      "Counts entries by input, transitions by kind, and outcomes.",
      "stateroom stat /var/lib/stateroom/journal",
-     {JSON},
+     {JOURNAL_OPTION, JSON},
      cmd_stat},
     {"completion",
      "SHELL",

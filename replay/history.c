@@ -187,32 +187,102 @@ static bool input_event(struct history *history, const struct codec_entry *entry
     return true;
 }
 
-static void note_verdict(struct history *history, const struct sm_transition *t)
+/* The life that a transition is about; one more when it is not known (its begin was trimmed away).
+ */
+static struct history_life *life_of(struct history *history, const struct history_event *event,
+                                    const struct sm_transition *t)
 {
-    history->side = t->side;
-    history->generation = t->generation;
-    history->http = (uint32_t)t->b;
-    if (t->kind == SM_TR_VERDICT) {
-        history->outcome = (uint32_t)t->a;
+    for (uint32_t i = history->life_count; i > 0; i--) {
+        struct history_life *life = &history->lives[i - 1u];
+        if (life->side == t->side && life->generation == t->generation) {
+            return life;
+        }
     }
-    history->reason[0] = '\0';
-    put_text(history->reason, sizeof history->reason, t->text);
+    if (history->life_count == history->life_capacity) {
+        const uint32_t capacity = history->life_capacity == 0 ? 4u : history->life_capacity * 2u;
+        struct history_life *grown = realloc(history->lives, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return NULL;
+        }
+        history->lives = grown;
+        history->life_capacity = capacity;
+    }
+    struct history_life *life = &history->lives[history->life_count++];
+    memset(life, 0, sizeof *life);
+    life->side = t->side;
+    life->generation = t->generation;
+    life->opened_ns = event->time_ns;
+    life->opened_wall_ns = event->wall_ns;
+    life->entry = event->number;
+    return life;
+}
+
+static void note_cause(struct history_life *life, const struct sm_transition *t)
+{
+    life->http = (uint32_t)t->b;
+    life->reason[0] = '\0';
+    put_text(life->reason, sizeof life->reason, t->text);
+}
+
+/* What a transition says about its life; false: no memory. */
+static bool note_life(struct history *history, const struct history_event *event,
+                      const struct sm_transition *t)
+{
+    if (t->kind == SM_TR_REFUSED) {
+        history->refused.side = t->side;
+        history->refused.opened_ns = event->time_ns;
+        history->refused.opened_wall_ns = event->wall_ns;
+        history->refused.decided_ns = event->time_ns;
+        history->refused.entry = event->number;
+        note_cause(&history->refused, t);
+    }
+    if (t->kind != SM_TR_HALF_CREATED && t->kind != SM_TR_VERDICT &&
+        t->kind != SM_TR_CAUSE_REPLACED && t->kind != SM_TR_CLEARED) {
+        return true;
+    }
+    struct history_life *life = life_of(history, event, t);
+    if (life == NULL) {
+        return false;
+    }
+    if (t->kind == SM_TR_VERDICT) {
+        life->outcome = (uint32_t)t->a;
+        life->decided_ns = event->time_ns;
+    }
+    if (t->kind == SM_TR_VERDICT || t->kind == SM_TR_CAUSE_REPLACED) {
+        note_cause(life, t);
+    } else if (t->kind == SM_TR_CLEARED) {
+        life->cleared_ns = event->time_ns;
+    }
+    return true;
+}
+
+static const struct history_life *known_life(const struct history *history,
+                                             const struct sm_transition *t)
+{
+    static const struct history_life none;
+    for (uint32_t i = history->life_count; i > 0; i--) {
+        const struct history_life *life = &history->lives[i - 1u];
+        if (life->side == t->side && life->generation == t->generation) {
+            return life;
+        }
+    }
+    return &none;
 }
 
 /* What a transition shows; false: nothing. */
-static bool transition_event(struct history *history, struct history_event *e,
+static bool transition_event(const struct history *history, struct history_event *e,
                              const struct sm_transition *t)
 {
+    const struct history_life *life = known_life(history, t);
     switch (t->kind) {
     case SM_TR_PHASE:
         (void)snprintf(e->label, sizeof e->label, "%s", sm_phase_name((uint32_t)t->b));
         return true;
     case SM_TR_VERDICT:
     case SM_TR_CAUSE_REPLACED:
-        note_verdict(history, t);
-        (void)snprintf(e->label, sizeof e->label, "%s %s",
-                       t->kind == SM_TR_VERDICT ? "VERDICT" : "better cause:",
-                       sm_outcome_name(history->outcome));
+        (void)snprintf(
+            e->label, sizeof e->label, "%s %s",
+            t->kind == SM_TR_VERDICT ? "VERDICT" : "better cause:", sm_outcome_name(life->outcome));
         put_cause(e->label, sizeof e->label, (uint32_t)t->b, t->text);
         return true;
     case SM_TR_NOTICE_SENT:
@@ -234,8 +304,8 @@ static bool transition_event(struct history *history, struct history_event *e,
     case SM_TR_TOLD:
         e->to = HISTORY_ENGINE;
         e->note = false;
-        (void)snprintf(e->label, sizeof e->label, "result %s", sm_outcome_name(history->outcome));
-        put_cause(e->label, sizeof e->label, history->http, (struct sm_text){"", 0});
+        (void)snprintf(e->label, sizeof e->label, "result %s", sm_outcome_name(life->outcome));
+        put_cause(e->label, sizeof e->label, life->http, (struct sm_text){"", 0});
         return true;
     case SM_TR_PAGES_FREED:
         (void)snprintf(e->label, sizeof e->label, "%" PRIu64 " pages free", t->a);
@@ -271,6 +341,9 @@ static bool entry_events(struct history *history, const struct codec_entry *entr
         }
         struct history_event *event = event_add(history, entry, number);
         if (event == NULL) {
+            return false;
+        }
+        if (!note_life(history, event, &entry->transitions[i])) {
             return false;
         }
         if (!transition_event(history, event, &entry->transitions[i])) {
@@ -343,5 +416,6 @@ enum status history_read(struct journal *journal, uint64_t room, struct history 
 void history_free(struct history *history)
 {
     free(history->events);
+    free(history->lives);
     memset(history, 0, sizeof *history);
 }

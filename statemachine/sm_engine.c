@@ -65,19 +65,29 @@ static uint32_t open_peer(const struct sm_call *call)
 {
     struct sm *sm = call->sm;
     const struct sm_text name = call->input->u.command.peer;
-    if (name.size == 0 && sm->peer_count == 1) {
-        return 0;
+    uint32_t found = SM_NONE;
+    uint32_t configured = 0;
+    char bytes[SM_REASON_BYTES_MAX];
+    struct sm_writer text = {bytes, sizeof bytes, 0};
+    sm_put(&text, name.size == 0 ? "the open names no prefill node and there is not just one"
+                                 : "no peer is named ");
+    sm_put_text(&text, name);
+    sm_put(&text, "; peers:");
+    for (uint32_t i = 0; i < sm->peer_count; i++) {
+        if (sm_peer_at(sm, i)->configured != 0) {
+            const struct sm_text its = sm_peer_name(sm, i);
+            found = name.size == 0 || sm_text_same(its, name) ? i : found;
+            configured++;
+            sm_put(&text, " ");
+            sm_put_text(&text, its);
+        }
     }
-    const uint32_t peer = sm_peer_find(sm, name);
-    if (peer == SM_NONE) {
-        char bytes[160];
-        struct sm_writer text = {bytes, sizeof bytes, 0};
-        sm_put(&text, name.size == 0 ? "the open names no prefill node and there is not just one"
-                                     : "no peer is named ");
-        sm_put_text(&text, name);
+    if (found == SM_NONE || (name.size == 0 && configured != 1u)) {
+        sm_put(&text, configured == 0 ? " none" : "");
         sm_refuse(sm, call->out, call->input, SM_REFUSAL_BAD_PEER, sm_writer_text(&text));
+        return SM_NONE;
     }
-    return peer;
+    return found;
 }
 
 static bool pages_usable(const struct sm_call *call)

@@ -84,8 +84,14 @@ static void on_started(struct sm *sm, const struct sm_input *input, struct sm_ou
     if (ranks_changed) {
         sm_pages_rebuild(sm);
     }
+    for (uint32_t i = 0; i < sm->peer_count; i++) {
+        sm_peer_at(sm, i)->configured = 0;
+    }
     for (uint32_t i = 0; i < in->peer_count; i++) {
-        (void)sm_peer_add(sm, in->peer_names[i]); /* over peers_max: unknown until it is there */
+        const uint32_t peer = sm_peer_add(sm, in->peer_names[i]);
+        if (peer != SM_NONE) { /* over peers_max: unknown until it is there */
+            sm_peer_at(sm, peer)->configured = 1;
+        }
     }
     for (uint32_t i = 0; i < sm->peer_count; i++) {
         struct sm_peer *peer = sm_peer_at(sm, i);

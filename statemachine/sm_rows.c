@@ -127,6 +127,7 @@ void sm_row_peer(struct sm_peer *peer, struct row *row)
     field8(row, &peer->state);
     field8(row, &peer->recovered);
     field8(row, &peer->marker_owed);
+    field8(row, &peer->configured);
 }
 
 void sm_row_engine(struct sm_engine *engine, struct row *row)

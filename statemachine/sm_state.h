@@ -88,6 +88,7 @@ struct sm_peer {
     uint8_t state;
     uint8_t recovered;   /* it said that all its verdicts have been repeated */
     uint8_t marker_owed; /* we owe it the same */
+    uint8_t configured;  /* this start of the node names it; an earlier one may have named others */
     uint8_t name_size;
     char name[SM_NAME_BYTES_MAX + 1];
 };

@@ -67,24 +67,37 @@ config c
 expect 1 'cannot listen on tcp://127.0.0.1:17698.*another process has it' \
   "$bin/stateroomd" -c "$dir/c.yaml" --set listen=tcp://127.0.0.1:17698
 expect 1 "process $first has it" "$bin/stateroomd" -c "$dir/c.yaml" --set journal.path="$dir/journal-a"
+expect 1 "engine link: process $first has .*name another path .engines" \
+  "$bin/stateroomd" -c "$dir/c.yaml" --set engines="$dir/a-engines/socket"
 kill -0 $first || { echo "the first node was harmed"; exit 1; }
+[ -S "$dir/a-engines/socket" ] || { echo "the first node's socket was taken away"; exit 1; }
 kill -TERM $first
 wait $first || { echo "a graceful stop must end with 0"; cat "$dir/a.log"; exit 1; }
+[ ! -e "$dir/a-engines/socket" ] || { echo "the socket is left over"; exit 1; }
 pids=
 
 # A journal that is none, one that is cut, one with a flipped bit.
 mkdir "$dir/foreign"
-expect 4 'No such file|not a journal' "$bin/stateroom" replay "$dir/nowhere"
+expect 4 'No such file' "$bin/stateroom" replay "$dir/nowhere"
+expect 4 'there is no journal in' "$bin/stateroom" rooms "$dir"
+expect 4 'is a file; name the directory' "$bin/stateroom" rooms "$dir/a.yaml"
+[ ! -e "$dir/lock.mdb" ] || { echo "a reader has left a lock file where no journal is"; exit 1; }
 head -c 300000 /dev/urandom >"$dir/foreign/data.mdb"
 expect 5 'journal .*foreign' "$bin/stateroom" verify "$dir/foreign"
 expect 0 'well, [0-9]+ entries' "$bin/stateroom" verify "$dir/journal-a"
 expect 0 'identical' "$bin/stateroom" replay "$dir/journal-a"
+cp -r "$dir/journal-a" "$dir/cut"
+truncate -s 9000 "$dir/cut/data.mdb"
+for command in rooms stat replay tail; do
+  expect 5 'its pages are damaged|cannot be|is damaged' "$bin/stateroom" $command "$dir/cut"
+done
+expect 1 'could not be written' sh -c "exec $bin/stateroom stat $dir/journal-a >/dev/full"
 cp -r "$dir/journal-a" "$dir/flipped"
 # Everywhere: LMDB copies pages, and an old copy is no damage.
 sed -i 's/stateroomd 0\.1/stateroomX 0.1/g' "$dir/flipped/data.mdb"
 expect 5 'entry 1 is altered' "$bin/stateroom" verify "$dir/flipped"
 expect 2 "no command is named 'repaly'; did you mean 'replay'" "$bin/stateroom" repaly
 expect 2 "demo: 'x' is one argument too many" "$bin/stateroom" demo x
-expect 2 'replay: it needs JOURNAL' "$bin/stateroom" replay
+expect 2 'replay: name the journal' "$bin/stateroom" replay
 expect 4 'knows nothing of room 99' "$bin/stateroom" history 99 -j "$dir/journal-a"
 echo "every wrong start says what is wrong"

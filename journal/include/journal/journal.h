@@ -79,7 +79,8 @@ struct journal_record {
     uint64_t room_before; /* reading: the room's entry before this one, 0 none */
     const unsigned char *payload;
     size_t payload_size;
-    /* Appending: other rooms that the entry is about (a lost peer ends many), for their histories. */
+    /* Appending: other rooms that the entry is about (a lost peer ends many), for their histories.
+     */
     const uint64_t *also;
     uint32_t also_count;
 };
@@ -115,8 +116,8 @@ enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *
 enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t *out_room,
                               uint64_t *out_number);
 /*
- * The first entry at or after `from` that is about the room although its own room is another; STATUS_END.
- * With journal_room_last and room_before it makes the whole history of a room.
+ * The first entry at or after `from` that is about the room although its own room is another;
+ * STATUS_END. With journal_room_last and room_before it makes the whole history of a room.
  */
 enum status journal_room_also(struct journal *journal, uint64_t room, uint64_t from,
                               uint64_t *out_number);

@@ -45,8 +45,8 @@ void gate_drop_after(struct gate *gate, uint64_t number);
 void gate_open_for_all(struct gate *gate, bool open);
 
 /*
- * A deep copy of one effect: effect_copy_bytes says how much memory it needs (16-aligned), effect_copy
- * writes it there. The copy is valid as long as the memory.
+ * A deep copy of one effect: effect_copy_bytes says how much memory it needs (16-aligned),
+ * effect_copy writes it there. The copy is valid as long as the memory.
  */
 size_t effect_copy_bytes(const struct sm_effect *effect);
 struct sm_effect *effect_copy(const struct sm_effect *effect, void *memory);

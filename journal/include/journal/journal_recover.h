@@ -75,6 +75,13 @@ enum status journal_replay(struct journal *journal, struct journal_machine *mach
                            struct journal_replayed *out_replayed, struct status_detail *out_detail);
 
 /*
+ * The rooms besides `own` that transitions are about, for journal_record.also; each once in a row.
+ * out_rooms has room for `count`. Returns how many.
+ */
+uint32_t journal_other_rooms(const struct sm_transition *transitions, uint32_t count, uint64_t own,
+                             uint64_t *out_rooms);
+
+/*
  * The machine's state as snapshot items, one call each: `put` gets each item's bytes with its
  * index, false stops. Item 0 is the head.
  */

@@ -29,8 +29,8 @@ enum status writer_start(struct journal *take_journal, int wake_fd,
 struct journal *writer_stop(struct journal_writer *writer);
 
 /*
- * Room for one entry of `size` bytes; NULL when the queue is full. Fill it, then writer_submit. `also`: other
- * rooms that it is about (copied).
+ * Room for one entry of `size` bytes; NULL when the queue is full. Fill it, then writer_submit.
+ * `also`: other rooms that it is about (copied).
  */
 unsigned char *writer_begin(struct journal_writer *writer, uint64_t number, uint64_t room,
                             const uint64_t *also, uint32_t also_count, size_t size);

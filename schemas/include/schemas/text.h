@@ -23,7 +23,8 @@ bool text_printable(const char *character, size_t size);
 
 /*
  * Copies text: what is not UTF-8 or not printable becomes '?', byte for byte. Cut at a character so
- * that it fits with its zero; out_size is at least 1, out may be text. Returns the bytes before the zero.
+ * that it fits with its zero; out_size is at least 1, out may be text. Returns the bytes before the
+ * zero.
  */
 size_t text_clean(const char *text, size_t size, char *out, size_t out_size);
 

@@ -237,14 +237,14 @@ Test(command_line, every_command_has_help_a_man_page_and_an_example_of_itself)
 Test(command_line, wrong_words_are_answered_with_a_way_out)
 {
     static const struct {
-        const char *words[5];
+        const char *words[6];
         const char *says;
     } rows[] = {
         {{"stateroom", NULL}, "usage: stateroom COMMAND"},
         {{"stateroom", "histroy", NULL}, "did you mean 'history'; see"},
         {{"stateroom", "zzz", NULL}, "no command is named 'zzz'; see stateroom --help"},
-        {{"stateroom", "history", NULL}, "it needs ROOM; see stateroom history --help"},
-        {{"stateroom", "history", "1", "2", NULL}, "'2' is one argument too many"},
+        {{"stateroom", "history", NULL}, "it needs ROOM [JOURNAL]; see stateroom history --help"},
+        {{"stateroom", "history", "1", "j", "2", NULL}, "'2' is one argument too many"},
         {{"stateroom", "rooms", "--http", "x", NULL}, "--http: 'x' is not a number"},
         {{"stateroom", "rooms", "--http", NULL}, "'--http' needs a value"},
         {{"stateroom", "rooms", "--htp", NULL}, "'--htp' is not an option"},
