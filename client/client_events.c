@@ -142,8 +142,9 @@ static void on_attached(struct stateroom *s, const Stateroom__Engine__Attached *
 }
 
 /*
- * Another process answers now. What had no answer was lost with the old one; and pages that the old
- * one still held are free: nothing can reach them any more, since its fabric died with it.
+ * Another process answers now. What had no answer was lost with the old one; a release is given
+ * once more, since nothing but it lets the room go and it may be given twice. And pages that the
+ * old one still held are free: nothing can reach them any more, since its fabric died with it.
  */
 bool client_sweep(struct stateroom *s, struct stateroom_event *out)
 {
@@ -158,7 +159,8 @@ bool client_sweep(struct stateroom *s, struct stateroom_event *out)
     }
     for (; s->sweep_pending < CLIENT_PENDING_MAX && s->pending_count > 0; s->sweep_pending++) {
         struct pending *pending = &s->pending[s->sweep_pending];
-        if (pending->request != 0) {
+        const bool release = pending->command == STATEROOM_DO_RELEASE;
+        if (pending->request != 0 && !(release && client_release_again(s, pending))) {
             *out = blank_event(s, STATEROOM_REFUSAL);
             out->request = pending->request;
             out->room = pending->room;

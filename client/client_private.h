@@ -19,7 +19,9 @@
 struct pending {
     uint64_t request; /* 0: free */
     uint64_t room;
+    uint64_t generation;
     uint32_t command;
+    uint32_t side;
 };
 
 /* A life that was told, and whether its pages are still out. */
@@ -74,6 +76,8 @@ enum stateroom_error client_send(struct stateroom *s, const Stateroom__Engine__T
 /* One frame taken in; true: *out_event is set. *out_received: there was a frame. */
 bool client_receive(struct stateroom *s, struct stateroom_event *out_event, bool *out_received);
 bool client_sweep(struct stateroom *s, struct stateroom_event *out_event);
+/* Sends a release once more under its old number; false: it cannot be sent now. */
+bool client_release_again(struct stateroom *s, const struct pending *pending);
 void client_confirm(struct stateroom *s, uint64_t room, uint64_t generation, uint32_t side);
 
 #endif

@@ -2,6 +2,8 @@
 /* Connecting, the pool, and the commands. */
 #include "client_private.h"
 
+#include "schemas/text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -356,20 +358,14 @@ enum stateroom_error client_send(struct stateroom *s, const Stateroom__Engine__T
 /* ---- commands
  * -------------------------------------------------------------------------------------------- */
 
-static enum stateroom_error command(struct stateroom *s, uint32_t kind, uint64_t room,
-                                    struct sm_in_command *in, uint64_t *out_request)
+static enum stateroom_error send_command(struct stateroom *s, uint32_t kind, uint64_t room,
+                                         const struct sm_in_command *in)
 {
     Stateroom__Engine__ToNode message;
     Stateroom__Engine__EngineCommand wire;
-    struct pending *slot = &s->pending[s->next_request % CLIENT_PENDING_MAX];
-    if (slot->request != 0) {
-        return client_fail(s, STATEROOM_FULL, "%u commands have no answer yet", CLIENT_PENDING_MAX);
-    }
     codec_arena_reset(&s->arena);
     stateroom__engine__to_node__init(&message);
     stateroom__engine__engine_command__init(&wire);
-    in->request = s->next_request;
-    in->rank = s->rank;
     wire.kind = kind;
     wire.room = room;
     if (codec_command_fill(in, &s->arena, &wire.command) != STATUS_OK) {
@@ -377,11 +373,23 @@ static enum stateroom_error command(struct stateroom *s, uint32_t kind, uint64_t
     }
     message.body_case = STATEROOM__ENGINE__TO_NODE__BODY_COMMAND;
     message.command = &wire;
-    const enum stateroom_error error = client_send(s, &message);
+    return client_send(s, &message);
+}
+
+static enum stateroom_error command(struct stateroom *s, uint32_t kind, uint64_t room,
+                                    struct sm_in_command *in, uint64_t *out_request)
+{
+    struct pending *slot = &s->pending[s->next_request % CLIENT_PENDING_MAX];
+    if (slot->request != 0) {
+        return client_fail(s, STATEROOM_FULL, "%u commands have no answer yet", CLIENT_PENDING_MAX);
+    }
+    in->request = s->next_request;
+    in->rank = s->rank;
+    const enum stateroom_error error = send_command(s, kind, room, in);
     if (error != STATEROOM_OK) {
         return error;
     }
-    *slot = (struct pending){s->next_request, room, kind};
+    *slot = (struct pending){s->next_request, room, in->generation, kind, in->side};
     s->pending_count++;
     if (out_request != NULL) {
         *out_request = s->next_request;
@@ -440,13 +448,31 @@ EXPORT enum stateroom_error stateroom_admit(struct stateroom *s, uint64_t room,
     return command(s, SM_IN_ADMIT, room, &in, out_request);
 }
 
+/* A status that a client can be answered a failure with, and a reason that can be shown. */
+static bool cause_sound(struct stateroom *s, uint16_t http, const char *reason, char *out_text,
+                        size_t size)
+{
+    if (http != 0 && (http < 400u || http > 599u)) {
+        (void)client_fail(s, STATEROOM_INVALID,
+                          "status %u says no failure: give 400 to 599, or 0 for the default", http);
+        return false;
+    }
+    (void)text_clean(reason == NULL ? "" : reason, reason == NULL ? 0 : strlen(reason), out_text,
+                     size);
+    return true;
+}
+
 EXPORT enum stateroom_error stateroom_reject(struct stateroom *s, enum stateroom_side side,
                                              uint64_t room, uint16_t http, const char *reason,
                                              uint64_t *out_request)
 {
     struct sm_in_command in = blank(side);
+    char text[SM_REASON_BYTES_MAX + 1u];
+    if (!cause_sound(s, http, reason, text, sizeof text)) {
+        return STATEROOM_INVALID;
+    }
     in.cause.http = http;
-    in.cause.reason = text_of(reason);
+    in.cause.reason = text_of(text);
     in.cause.origin = SM_ORIGIN_ENGINE;
     in.cause.typed = true;
     return command(s, SM_IN_REJECT, room, &in, out_request);
@@ -468,9 +494,13 @@ EXPORT enum stateroom_error stateroom_abort(struct stateroom *s, enum stateroom_
                                             const char *reason, uint64_t *out_request)
 {
     struct sm_in_command in = blank(side);
+    char text[SM_REASON_BYTES_MAX + 1u];
+    if (!cause_sound(s, http, reason, text, sizeof text)) {
+        return STATEROOM_INVALID;
+    }
     in.cause.http = http;
     in.cause.origin = (uint8_t)by;
-    in.cause.reason = text_of(reason);
+    in.cause.reason = text_of(text);
     return command(s, SM_IN_ABORT, room, &in, out_request);
 }
 
@@ -483,22 +513,20 @@ EXPORT enum stateroom_error stateroom_release(struct stateroom *s, enum stateroo
     return command(s, SM_IN_RELEASE, room, &in, out_request);
 }
 
+bool client_release_again(struct stateroom *s, const struct pending *pending)
+{
+    struct sm_in_command in = blank(pending->side);
+    in.generation = pending->generation;
+    in.request = pending->request;
+    in.rank = s->rank;
+    return send_command(s, SM_IN_RELEASE, pending->room, &in) == STATEROOM_OK;
+}
+
+/* Request 0: a confirmation is not answered. */
 void client_confirm(struct stateroom *s, uint64_t room, uint64_t generation, uint32_t side)
 {
-    Stateroom__Engine__ToNode message;
-    Stateroom__Engine__EngineCommand wire;
     struct sm_in_command in = blank(side);
     in.generation = generation;
     in.rank = s->rank;
-    /* Request 0: a confirmation is not answered. */
-    codec_arena_reset(&s->arena);
-    stateroom__engine__to_node__init(&message);
-    stateroom__engine__engine_command__init(&wire);
-    wire.kind = SM_IN_DELIVERED;
-    wire.room = room;
-    if (codec_command_fill(&in, &s->arena, &wire.command) == STATUS_OK) {
-        message.body_case = STATEROOM__ENGINE__TO_NODE__BODY_COMMAND;
-        message.command = &wire;
-        (void)client_send(s, &message);
-    }
+    (void)send_command(s, SM_IN_DELIVERED, room, &in);
 }

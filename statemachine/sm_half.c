@@ -217,13 +217,20 @@ static void set_verdict(struct sm *sm, struct sm_output *out, struct sm_half *ha
     }
 }
 
+/* One without a status, or with one that says no failure, gets what its origin stands for. */
+static struct sm_cause with_status(const struct sm_cause *given)
+{
+    struct sm_cause cause = *given;
+    if (cause.http < 400u || cause.http > 599u) {
+        cause.http = default_http(given);
+    }
+    return cause;
+}
+
 void sm_half_fail(struct sm *sm, struct sm_output *out, struct sm_half *half,
                   const struct sm_cause *given, uint32_t rank)
 {
-    struct sm_cause cause = *given;
-    if (cause.http == 0) {
-        cause.http = default_http(given);
-    }
+    const struct sm_cause cause = with_status(given);
     if (!sm_half_terminal(half)) {
         set_verdict(sm, out, half, &cause);
     } else if (half->outcome == SM_OUTCOME_FAILED && !half->cause.typed && cause.typed &&
@@ -351,10 +358,7 @@ void sm_half_clear(struct sm *sm, struct sm_output *out, struct sm_half *half)
 void sm_remember(struct sm *sm, struct sm_output *out, uint64_t room, uint32_t side,
                  const struct sm_life *life, const struct sm_cause *given)
 {
-    struct sm_cause cause = *given;
-    if (cause.http == 0) {
-        cause.http = default_http(given);
-    }
+    const struct sm_cause cause = with_status(given);
     const uint64_t generation = sm_next_generation(sm, room, side);
     if (sm_protected(sm, SM_PROTECT_TOMBSTONES)) {
         struct sm_tombstone *tombstone = sm_tombstone_add(sm, room, side);

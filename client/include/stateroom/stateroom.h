@@ -5,20 +5,22 @@
  *     struct stateroom *s;
  *     struct stateroom_pool_options pool = {...};
  *     stateroom_connect(&(struct stateroom_options){.path = "/run/stateroom/p/engines", .rank = 0,
- *                                                   .pool = &pool}, &s);
- *     stateroom_open(s, STATEROOM_DECODE, room, &(struct stateroom_open_options){...});
+ *                                                   .pool = &pool}, &s, why, sizeof why);
+ *     stateroom_open(s, STATEROOM_DECODE, room,
+ *                    &(struct stateroom_open_options){.runs = ..., .aux_slot = STATEROOM_NO_SLOT},
+ *                    &request);
  *     while (stateroom_next(s, &event, 1000) == STATEROOM_OK) { ... }
  *
  * Model: one handle is one engine rank. Commands are sent and return at once; what becomes of them
- * comes as events: a REFUSED names the command that was turned away; each room that was opened gets
+ * comes as events: a REFUSAL names the command that was turned away; each room that was opened gets
  * exactly one RESULT; its pages are the engine's again when RESULT says pages_free, or when
  * PAGES_FREE comes. Until then they must not be given to anybody else. A room is over for the node
  * when it was released.
  *
  * Restarts: when the node goes away, the handle connects again by itself, registers its pool again,
  * and is told the results of its rooms; a result is given once, however often the node says it.
- * NODE_LOST and NODE_BACK say so. Commands that had no answer when the node went are REFUSED with
- * 503.
+ * NODE_LOST and NODE_BACK say so. Commands that had no answer when the node went end as a REFUSAL
+ * with 503; only a release is given again by itself.
  *
  * Ownership: everything in an event is valid until the next call on the handle. The pool's memory
  * belongs to the handle and is unmapped by stateroom_close; it survives restarts of the node.
@@ -138,19 +140,22 @@ struct stateroom_open_options {
     const struct stateroom_run *runs; /* decode: pages to be filled */
     uint32_t run_count;
     uint32_t prefix_pages; /* decode: pages of the prompt that it has already */
-    uint32_t aux_slot;     /* decode: for the metadata; STATEROOM_NO_SLOT */
+    uint32_t aux_slot;     /* decode: for the metadata; STATEROOM_NO_SLOT: none (0 is a slot!) */
     uint32_t destinations; /* prefill: how many for this rank; 0: the node finds out */
     uint64_t deadline_ms;  /* from now; 0: the node's default */
 };
 
-/* Each returns the command's number in *out_request (may be NULL): REFUSED and ACCEPTED name it. */
+/* Each returns the command's number in *out_request (may be NULL): REFUSAL and ACCEPTED name it. */
 enum stateroom_error stateroom_open(struct stateroom *handle, enum stateroom_side side,
                                     uint64_t room, const struct stateroom_open_options *options,
                                     uint64_t *out_request);
 /* Prefill: the room is in your queue; from now on only your release lets it go. */
 enum stateroom_error stateroom_admit(struct stateroom *handle, uint64_t room,
                                      uint64_t *out_request);
-/* Refused before any queue, also without an open: the other side is told http and reason. */
+/*
+ * Refused before any queue, also without an open: the other side is told http (400 to 599; 0: the
+ * default, 500) and reason (cut at 512 bytes; what is not printable UTF-8 becomes '?').
+ */
 enum stateroom_error stateroom_reject(struct stateroom *handle, enum stateroom_side side,
                                       uint64_t room, uint16_t http, const char *reason,
                                       uint64_t *out_request);

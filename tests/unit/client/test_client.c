@@ -22,6 +22,7 @@
 struct shared {
     _Atomic uint32_t stage; /* what the engine has come to */
     _Atomic uint32_t go;    /* what the node lets it do next */
+    _Atomic uint32_t release;
     int error;
     uint32_t results;
     uint32_t frees;
@@ -38,6 +39,7 @@ struct node {
     uint32_t gone;
     uint32_t commands;
     struct engine_event last;
+    const void *pool;
     const char *refuse_with; /* attachments are refused with this; NULL: accepted */
     char why[64];
 };
@@ -118,6 +120,9 @@ static void engine_life(uint32_t rank)
     atomic_store(&shared->stage, 1);
     while (atomic_load(&shared->go) == 0) {
         engine_pump(handle, 20);
+        if (atomic_exchange(&shared->release, 0) != 0) {
+            (void)stateroom_release(handle, STATEROOM_DECODE, 5, 3, NULL);
+        }
     }
     stateroom_close(handle);
     _exit(0);
@@ -159,6 +164,7 @@ static void node_pump(struct node *node)
         if (event.event == ENGINE_HAS_ATTACHED) {
             node->attached++;
             node->last = event;
+            node->pool = event.pool;
             if (node->refuse_with != NULL) {
                 engine_refuse(node->links, event.rank, 500, node->refuse_with);
             } else {
@@ -346,13 +352,21 @@ Test(client, when_the_node_goes_open_commands_are_refused_and_the_engine_comes_b
     const pid_t child = start_engine(0);
     node_open(&node, 1);
     await(&node, &node.commands, 1, "no command comes");
+    atomic_store(&shared->release, 1);
+    await(&node, &node.commands, 2, "no release comes");
     node_close(&node);
     node_open(&node, 2);
     await(&node, &shared->back, 1, "the engine does not come back");
+    await(&node, &node.commands, 1, "the release is not given again");
+    cr_assert_eq(node.last.kind, (uint32_t)SM_IN_RELEASE);
+    cr_assert_eq(node.last.room, 5u);
+    cr_assert_eq(node.last.command.generation, 3u);
+    await(&node, &shared->refusals, 1, "the open is not refused");
+    pass(&node, 100);
     cr_assert_eq(shared->lost, 1u);
     cr_assert_eq(shared->refusals, 1u, "the open had no answer and was not refused");
     cr_assert_eq(shared->http, 503u);
-    cr_assert_eq(*(const unsigned char *)node.last.pool, 0x5a, "the pool was lost");
+    cr_assert_eq(*(const unsigned char *)node.pool, 0x5a, "the pool was lost");
     end_engine(&node, child);
     node_close(&node);
 }
