@@ -8,11 +8,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -69,6 +71,16 @@ static void program_path(const char *name, char *buffer, size_t size)
     (void)snprintf(buffer, size, "%s/%s", self, name);
 }
 
+/*
+ * In a child: Ctrl-C is for the demo alone, which ends its processes in order; when the demo itself
+ * is killed they must not live on.
+ */
+static void leave_terminal(void)
+{
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+}
+
 static int start_node(struct demo *demo, struct demo_node *node)
 {
     char program[512];
@@ -82,10 +94,25 @@ static int start_node(struct demo *demo, struct demo_node *node)
         const int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
         (void)dup2(fd, STDERR_FILENO);
         (void)dup2(fd, STDOUT_FILENO);
+        leave_terminal();
         (void)execl(program, program, "--config", config, (char *)NULL);
         _exit(127);
     }
     return node->pid > 0 ? EXIT_WELL : cli_fail(EXIT_UNREACHABLE, "fork: %s", strerror(errno));
+}
+
+/* An engine that was killed before its node knew it cannot take its pool with it. */
+static void remove_pools(pid_t pid)
+{
+    char pattern[64];
+    glob_t found;
+    (void)snprintf(pattern, sizeof pattern, "/dev/shm/stateroom-%ld-*", (long)pid);
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            (void)unlink(found.gl_pathv[i]);
+        }
+        globfree(&found);
+    }
 }
 
 static int start_engine(struct demo *demo, struct demo_engine *engine)
@@ -105,6 +132,7 @@ static int start_engine(struct demo *demo, struct demo_engine *engine)
     if (engine->pid == 0) {
         (void)dup2(orders[0], STDIN_FILENO);
         (void)dup2(answers[1], STDOUT_FILENO);
+        leave_terminal();
         (void)execl(program, program, "demo-engine", engine->side, socket, pages, (char *)NULL);
         _exit(127);
     }
@@ -370,12 +398,18 @@ static void wind_down(struct demo *demo)
            !interrupted) {
         listen_for(demo, 50);
     }
-    end_process(&demo->prefill.pid, SIGCONT, 3000);
-    end_process(&demo->decode.pid, SIGCONT, 3000);
+    const pid_t engines[] = {demo->prefill.pid, demo->decode.pid};
+    end_process(&demo->prefill.pid, SIGCONT, interrupted ? 500 : 3000);
+    end_process(&demo->decode.pid, SIGCONT, interrupted ? 500 : 3000);
     end_process(&demo->p.pid, SIGTERM, 20000);
     end_process(&demo->d.pid, SIGTERM, 20000);
     close_engine(&demo->prefill);
     close_engine(&demo->decode);
+    for (size_t i = 0; i < 2u; i++) {
+        if (engines[i] > 0) {
+            remove_pools(engines[i]);
+        }
+    }
 }
 
 static int prepare(struct demo *demo, const struct cli_values *values)
@@ -446,7 +480,12 @@ int cmd_demo(const struct cli_values *values)
         code = run(&demo);
     }
     free(demo.rooms);
-    if (demo.dir[0] != '\0' && demo.temporary && !cli_given(values, "keep") && code == EXIT_WELL) {
+    if (code == EXIT_INTERRUPTED) {
+        (void)cli_fail(code, "interrupted; all processes of the demo have ended");
+    }
+    if (demo.dir[0] != '\0' && demo.temporary && !cli_given(values, "keep") &&
+        (code == EXIT_WELL || code == EXIT_INTERRUPTED)) {
+        printf("\n%s is removed (--keep keeps journals and logs)\n", demo.dir);
         (void)snprintf(command, sizeof command, "rm -rf '%s'", demo.dir);
         if (system(command) != 0) {
             fprintf(stderr, "stateroom: %s could not be removed\n", demo.dir);
