@@ -2,6 +2,7 @@
 /* Keys, environment, flags, and what must fit together. */
 #include "coordinator/config.h"
 
+#include "fabric/peer.h"
 #include "schemas/text.h"
 
 #include <ctype.h>
@@ -255,10 +256,43 @@ enum status config_fault(struct config_faults *faults, const char *format, ...)
     return STATUS_CONFIG;
 }
 
+/* Names stand in file names, logs and commands: nothing there may need quotes. */
+static bool name_sound(const char *name)
+{
+    for (const char *c = name; *c != '\0'; c++) {
+        if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL) {
+            return false;
+        }
+    }
+    return name[0] != '\0' && strlen(name) <= SM_NAME_BYTES_MAX;
+}
+
+static void check_addresses(const struct config *config, struct config_faults *faults)
+{
+    struct status_detail detail;
+    if (peer_address_check(config->listen, true, config->insecure, &detail) != STATUS_OK) {
+        (void)config_fault(faults, "listen: %.280s", detail.text);
+    }
+    for (uint32_t i = 0; i < config->peer_count; i++) {
+        const struct config_peer *peer = &config->peers[i];
+        if (peer->address[0] != '\0' &&
+            peer_address_check(peer->address, false, true, &detail) != STATUS_OK) {
+            (void)config_fault(faults, "peers: %s: %.280s", peer->name, detail.text);
+        }
+    }
+    if (config->engines[0] != '/') {
+        (void)config_fault(faults, "engines: '%s' is not an absolute path", config->engines);
+    }
+}
+
 static void check_peers(const struct config *config, struct config_faults *faults)
 {
     for (uint32_t i = 0; i < config->peer_count; i++) {
         const struct config_peer *peer = &config->peers[i];
+        if (peer->name[0] != '\0' && !name_sound(peer->name)) {
+            (void)config_fault(faults, "peers: the name '%s' may have letters, digits, . _ -",
+                               peer->name);
+        }
         if (peer->name[0] == '\0' || peer->address[0] == '\0') {
             (void)config_fault(faults, "peers: number %u needs a name and an address", i + 1u);
         } else if (strcmp(peer->name, config->name) == 0) {
@@ -280,10 +314,11 @@ static void check_peers(const struct config *config, struct config_faults *fault
 enum status config_check(struct config *config, struct config_faults *faults)
 {
     const uint32_t before = faults->count + faults->more;
-    if (config->name[0] == '\0' || strlen(config->name) > SM_NAME_BYTES_MAX) {
+    if (!name_sound(config->name)) {
         (void)config_fault(faults,
-                           "name: every node needs a name of 1 to %u bytes; add `name: ...`",
-                           SM_NAME_BYTES_MAX);
+                           "name: every node needs a name of 1 to %u letters, digits, . _ -, and "
+                           "'%s' is none; add `name: ...`",
+                           SM_NAME_BYTES_MAX, config->name);
     }
     if (config->settings.heartbeat_bound_ns < 2u * config->settings.heartbeat_interval_ns) {
         (void)config_fault(faults, "heartbeat_bound must be at least twice heartbeat_interval");
@@ -292,6 +327,7 @@ enum status config_check(struct config *config, struct config_faults *faults)
         (void)config_fault(faults, "retry_max must not be under retry_first");
     }
     check_peers(config, faults);
+    check_addresses(config, faults);
     config->settings.policy.ranks = (uint32_t)config->ranks;
     return faults->count + faults->more == before ? STATUS_OK : STATUS_CONFIG;
 }

@@ -57,6 +57,19 @@ static enum status recover(struct node *node, struct status_detail *out_detail)
     TRY(journal_machine_open(&node->machine, out_detail));
     TRY(journal_replay(node->journal, &node->machine, &options, &replayed, out_detail));
     TRY(journal_machine_lay_out(&node->machine, &node->config.settings.bounds, out_detail));
+    const struct sm_text name = sm_node_name(node->machine.sm);
+    if (name.size > 0 && (name.size != strlen(node->config.name) ||
+                          memcmp(name.bytes, node->config.name, name.size) != 0)) {
+        return status_fail(
+            STATUS_CONFIG, out_detail, 0,
+            "journal %s is of node %.*s and this node's name is %s: change `name` or "
+            "journal.path",
+            node->config.journal_path, (int)name.size, name.bytes, node->config.name);
+    }
+    struct journal_identity identity;
+    TRY(journal_identity(node->journal, &identity));
+    node->node_id = identity.node_id;
+    node->epoch = identity.epoch + 1u;
     node->next_entry = replayed.last + 1u;
     node->last_snapshot = replayed.started_at;
     const uint64_t wall_ns = node_wall_ns();
@@ -95,12 +108,8 @@ static enum status commit_start(struct node *node, struct codec_entry *entry, un
 /* The first entry of this process life; durable before anything else happens. */
 static enum status begin_life(struct node *node, struct status_detail *out_detail)
 {
-    struct journal_identity identity;
     struct codec_entry entry;
     struct sm_text peers[CONFIG_PEERS_MAX];
-    enum status status = journal_identity(node->journal, &identity);
-    node->node_id = identity.node_id;
-    node->epoch = identity.epoch + 1u;
     for (uint32_t i = 0; i < node->config.peer_count; i++) {
         peers[i] = (struct sm_text){node->config.peers[i].name,
                                     (uint32_t)strlen(node->config.peers[i].name)};
@@ -126,7 +135,7 @@ static enum status begin_life(struct node *node, struct status_detail *out_detai
         free(also);
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory");
     }
-    status = status == STATUS_OK ? commit_start(node, &entry, bytes, also) : status;
+    const enum status status = commit_start(node, &entry, bytes, also);
     free(bytes);
     free(also);
     if (status != STATUS_OK) {
@@ -233,8 +242,9 @@ enum status node_start(const struct config *config, const struct engine_memory *
     status = status == STATUS_OK ? gate_create(GATE_BYTES, &node->gate, out_detail) : status;
     status = status == STATUS_OK ? open_journal(node, out_detail) : status;
     status = status == STATUS_OK ? recover(node, out_detail) : status;
-    status = status == STATUS_OK ? begin_life(node, out_detail) : status;
+    /* Addresses and providers that do not work must not cost an entry and an epoch. */
     status = status == STATUS_OK ? open_planes(node, out_detail) : status;
+    status = status == STATUS_OK ? begin_life(node, out_detail) : status;
     status = status == STATUS_OK ? start_threads(node, out_detail) : status;
     if (status != STATUS_OK) {
         node_destroy(node);

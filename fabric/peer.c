@@ -13,13 +13,6 @@
 /* ---- opening
  * ----------------------------------------------------------------------------------------- */
 
-static bool off_loopback(const char *address)
-{
-    return strncmp(address, "tcp://", 6) == 0 && strncmp(address, "tcp://127.", 10) != 0 &&
-           strncmp(address, "tcp://localhost:", 16) != 0 &&
-           strncmp(address, "tcp://[::1]", 11) != 0;
-}
-
 static void set_int(void *socket, int option, int value)
 {
     (void)zmq_setsockopt(socket, option, &value, sizeof value);
@@ -41,13 +34,7 @@ static void set_limits(void *socket)
 static enum status open_router(struct peer_links *links, struct status_detail *out_detail)
 {
     const struct peer_options *options = &links->options;
-    if (off_loopback(options->listen) && !options->insecure) {
-        return status_fail(STATUS_FABRIC_BIND, out_detail, 0,
-                           "peer link: listen address %s is reachable from other hosts and nothing "
-                           "there is encrypted or authenticated; listen on 127.0.0.1, or write "
-                           "`insecure: true` if the network is trusted",
-                           options->listen);
-    }
+    TRY(peer_address_check(options->listen, true, options->insecure, out_detail));
     links->router = zmq_socket(links->context, ZMQ_ROUTER);
     if (links->router == NULL) {
         return status_fail(STATUS_SYSTEM, out_detail, errno, "peer link: %s", zmq_strerror(errno));

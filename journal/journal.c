@@ -252,7 +252,11 @@ enum status journal_open(const struct journal_options *options, struct journal *
     }
     if (status == STATUS_OK && !options->read_only && mkdir(journal->path, 0750) != 0 &&
         errno != EEXIST) {
-        status = journal_lmdb_status(journal, errno, "its directory cannot be made");
+        status =
+            status_fail(STATUS_JOURNAL_IO, &journal->detail, errno,
+                        "journal %s: its directory cannot be made: %s; make the directory that "
+                        "it is in, for this user, or name another one (journal.path)",
+                        journal->path, strerror(errno));
     }
     if (status == STATUS_OK && !options->read_only) {
         status = take_lock(journal);

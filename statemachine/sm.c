@@ -74,6 +74,12 @@ const char *sm_invariant_name(uint32_t invariant)
     return invariant < SM_INVARIANT_COUNT ? names[invariant] : "none";
 }
 
+struct sm_text sm_node_name(const struct sm *sm)
+{
+    const struct sm_text name = {sm->name, sm->name_size};
+    return name;
+}
+
 const char *sm_phase_name(uint32_t phase)
 {
     static const char *const names[SM_PHASE_COUNT] = {

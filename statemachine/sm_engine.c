@@ -100,6 +100,11 @@ static bool pages_usable(const struct sm_call *call)
         pages > sm->policy.pages_per_room_max || command->pages.count > SM_OUTPUT_RUNS_MAX) {
         char bytes[160];
         struct sm_writer text = {bytes, sizeof bytes, 0};
+        if (engine->pages == 0) {
+            sm_refuse(sm, call->out, call->input, SM_REFUSAL_BAD_PAGES,
+                      sm_text_of("the rank has attached without a pool: no page is its"));
+            return false;
+        }
         sm_put(&text, "the pages do not fit: the pool of rank ");
         sm_put_number(&text, command->rank);
         sm_put(&text, " has ");

@@ -50,7 +50,8 @@ expect 2 'missing.yaml: No such file' "$bin/stateroomd" -c "$dir/missing.yaml"
 expect 2 'every node needs a name' "$bin/stateroomd"
 expect 0 'the configuration is well' "$bin/stateroomd" -c "$dir/a.yaml" --check-config
 expect 0 'room_deadline: 7s +# flag' "$bin/stateroomd" -c "$dir/a.yaml" --set room_deadline=7s --print-config
-expect 1 'reachable from other hosts.*insecure' "$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://0.0.0.0:17699
+expect 2 'listen: .*reachable from other hosts.*insecure' "$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://0.0.0.0:17699
+expect 2 "listen: 'tcp://127.0.0.1' is not an address" "$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://127.0.0.1
 expect 1 'provider nonsense does not offer' "$bin/stateroomd" -c "$dir/a.yaml" --set fabric.provider=nonsense
 expect 1 'must belong to this user and be closed to others' sh -c "mkdir $dir/open; chmod 755 $dir/open; \
   exec $bin/stateroomd -c $dir/a.yaml --set engines=$dir/open/socket"
@@ -66,6 +67,8 @@ until grep -q node.ready "$dir/a.log"; do n=$((n + 1)); [ $n -lt 100 ] || { cat 
 config c
 expect 1 'cannot listen on tcp://127.0.0.1:17698.*another process has it' \
   "$bin/stateroomd" -c "$dir/c.yaml" --set listen=tcp://127.0.0.1:17698
+expect 1 'cannot be made: No such file.*make the directory' "$bin/stateroomd" -c "$dir/c.yaml" \
+  --set journal.path="$dir/no/such/place"
 expect 1 "process $first has it" "$bin/stateroomd" -c "$dir/c.yaml" --set journal.path="$dir/journal-a"
 expect 1 "engine link: process $first has .*name another path .engines" \
   "$bin/stateroomd" -c "$dir/c.yaml" --set engines="$dir/a-engines/socket"
@@ -75,6 +78,8 @@ kill -TERM $first
 wait $first || { echo "a graceful stop must end with 0"; cat "$dir/a.log"; exit 1; }
 [ ! -e "$dir/a-engines/socket" ] || { echo "the socket is left over"; exit 1; }
 pids=
+
+expect 1 "is of node a and this node's name is c" "$bin/stateroomd" -c "$dir/c.yaml" --set journal.path="$dir/journal-a"
 
 # A journal that is none, one that is cut, one with a flipped bit.
 mkdir "$dir/foreign"

@@ -56,6 +56,14 @@ struct peer_options {
     uint32_t peer_count;
 };
 
+/*
+ * Whether an address is one that peers can be reached at, and, of one that we listen on, whether it
+ * may be: off loopback only when `insecure` is written down. No name is looked up, nothing is
+ * opened.
+ */
+enum status peer_address_check(const char *address, bool listening, bool insecure,
+                               struct status_detail *out_detail);
+
 struct peer_links;
 
 enum peer_event_kind {

@@ -89,6 +89,9 @@ struct sm_half_view {
     struct sm_cause cause; /* of a failure; text borrowed until the next step */
 };
 
+/* The node's name, from its newest start; empty before the first. Borrowed until the next step. */
+struct sm_text sm_node_name(const struct sm *sm);
+
 /* The newest life; false when the room is neither live nor remembered on that side. */
 bool sm_half_find(const struct sm *sm, uint64_t room, uint32_t side, struct sm_half_view *out_view);
 

@@ -179,11 +179,12 @@ Test(config, what_must_fit_together)
     cr_assert_eq(config_check(&config, &faults), STATUS_CONFIG);
     cr_assert(said("name: every node needs a name"));
     fresh();
-    cr_assert_eq(read_text("name: P\nheartbeat_interval: 3s\nheartbeat_bound: 5s\n"
-                           "retry_first: 9s\nretry_max: 8s\n"
-                           "peers: [{name: D, address: a}, {name: D, address: b}, "
-                           "{name: P, address: c}, {name: E}]\n"),
-                 STATUS_OK);
+    cr_assert_eq(
+        read_text("name: P\nheartbeat_interval: 3s\nheartbeat_bound: 5s\n"
+                  "retry_first: 9s\nretry_max: 8s\n"
+                  "peers: [{name: D, address: 'tcp://a:1'}, {name: D, address: 'tcp://b:2'}, "
+                  "{name: P, address: 'ipc:///c'}, {name: E}]\n"),
+        STATUS_OK);
     cr_assert_eq(config_check(&config, &faults), STATUS_CONFIG);
     cr_assert_eq(faults.count, 5u);
     cr_assert(said("heartbeat_bound must be at least twice"));
@@ -192,9 +193,53 @@ Test(config, what_must_fit_together)
     cr_assert(said("number 3 has this node's own name"));
     cr_assert(said("number 4 needs a name and an address"));
     fresh();
-    cr_assert_eq(read_text("name: P\nranks: 4\npeers: [{name: D, address: a}]\n"), STATUS_OK);
+    cr_assert_eq(read_text("name: P\nranks: 4\npeers: [{name: D, address: 'tcp://d:1'}]\n"),
+                 STATUS_OK);
     cr_assert_eq(config_check(&config, &faults), STATUS_OK);
     cr_assert_eq(config.settings.policy.ranks, 4u);
+}
+
+Test(config, addresses_and_names_that_cannot_work)
+{
+    static const char *const wrong[] = {"listen: foo",
+                                        "listen: tcp://host",
+                                        "listen: tcp://:7",
+                                        "listen: tcp://a:0",
+                                        "listen: tcp://a:65536",
+                                        "listen: tcp://a:1x",
+                                        "listen: 'tcp://::1:7'",
+                                        "listen: 'ipc://'",
+                                        "listen: tcp://0.0.0.0:7600",
+                                        "listen: tcp://10.1.1.1:7600",
+                                        "listen: 'tcp://127.evil.example:7'",
+                                        "listen: 'tcp://[::]:7'",
+                                        "engines: relative/path",
+                                        "name: a b",
+                                        "name: a/b",
+                                        "peers: [{name: D, address: tcp://hostD:99999}]",
+                                        "peers: [{name: 'D E', address: 'tcp://d:1'}]"};
+    static const char *const well[] = {"listen: tcp://127.0.0.1:7600",
+                                       "listen: tcp://127.9.9.9:1",
+                                       "listen: tcp://localhost:65535",
+                                       "listen: 'tcp://[::1]:7600'",
+                                       "listen: ipc:///run/x",
+                                       "listen: tcp://0.0.0.0:7600\ninsecure: true",
+                                       "peers: [{name: D.1-x_y, address: 'tcp://some.host:7600'}]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        fresh();
+        cr_assert_eq(read_text(strncmp(wrong[i], "name", 4) == 0 ? wrong[i] : "name: P\n"),
+                     STATUS_OK);
+        cr_assert_eq(read_text(wrong[i]), STATUS_OK, "%s", wrong[i]);
+        cr_assert_eq(config_check(&config, &faults), STATUS_CONFIG, "'%s' was taken", wrong[i]);
+        cr_assert_eq(faults.count, 1u, "%s: %s", wrong[i], faults.at[0].text);
+    }
+    for (size_t i = 0; i < sizeof well / sizeof well[0]; i++) {
+        fresh();
+        cr_assert_eq(read_text("name: P\n"), STATUS_OK);
+        cr_assert_eq(read_text(well[i]), STATUS_OK, "%s", well[i]);
+        cr_assert_eq(config_check(&config, &faults), STATUS_OK, "%s: %s", well[i],
+                     faults.at[0].text);
+    }
 }
 
 Test(config, environment_faults_name_the_variable)
