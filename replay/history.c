@@ -310,8 +310,10 @@ static bool transition_event(const struct history *history, struct history_event
     case SM_TR_PAGES_FREED:
         (void)snprintf(e->label, sizeof e->label, "%" PRIu64 " pages free", t->a);
         return t->a > 0;
-    case SM_TR_QUARANTINED:
     case SM_TR_TOMBSTONE_ANSWERED:
+        (void)snprintf(e->label, sizeof e->label, "answered as a tombstone");
+        return true;
+    case SM_TR_QUARANTINED:
     case SM_TR_DESTINATION_GONE:
     case SM_TR_GRACE_STARTED:
         (void)snprintf(e->label, sizeof e->label, "%s", sm_transition_name(t->kind));
