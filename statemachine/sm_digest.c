@@ -143,7 +143,8 @@ static uint64_t peer_digest(const struct sm_peer *peer)
     digest = sm_mix(digest, (uint64_t)peer->link << 32 | peer->fenced_link);
     digest = sm_mix(digest, (uint64_t)peer->fence_asked << 32 | peer->ranks);
     return sm_mix(digest, (uint64_t)peer->rooms << 32 | (uint64_t)peer->state << 16 |
-                              (uint64_t)peer->recovered << 8 | peer->marker_owed);
+                              (uint64_t)peer->recovered << 8 | peer->marker_owed |
+                              (uint64_t)peer->configured << 24);
 }
 
 static uint64_t engines_digest(const struct sm *sm)
