@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small worlds, seen whole: breadth-first search over the digests of all reachable states. A state
+ * is kept as its digest and the action that led to it; to go on from one, its path is walked again,
+ * which is short, since neighbours in the queue share most of it.
+ *
+ *     smallworld [--max-states N] [--long]
+ *
+ * Runs a list of worlds, prints states, transitions, depth and time of each, and fails at the first
+ * promise that falls, with the shortest way to it. Then each protection is switched off in turn,
+ * and a violation must be found.
+ */
+#include "world.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEPTH_MAX 200u
+
+struct node {
+    uint32_t parent;
+    uint32_t action;
+};
+
+struct search {
+    const struct world_options *options;
+    struct node *nodes;
+    uint64_t *seen; /* open addressing; 0 is empty */
+    uint64_t seen_slots;
+    uint32_t count;
+    uint32_t capacity;
+    uint64_t transitions;
+    uint32_t depth;
+    /* The path to the state that is looked at, with the world at each of its places. */
+    struct world *worlds;
+    uint32_t path[DEPTH_MAX];
+    uint32_t path_length; /* worlds[0 .. path_length]; path[i] led to worlds[i + 1] */
+    struct fault fault;
+    uint32_t fault_node;
+    uint32_t fault_action;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* False: it was there already. */
+static bool remember(struct search *s, uint64_t digest)
+{
+    uint64_t slot = digest & (s->seen_slots - 1u);
+    while (s->seen[slot] != 0) {
+        if (s->seen[slot] == digest) {
+            return false;
+        }
+        slot = (slot + 1u) & (s->seen_slots - 1u);
+    }
+    s->seen[slot] = digest;
+    return true;
+}
+
+static uint32_t chain_of(const struct search *s, uint32_t node, uint32_t *out_chain)
+{
+    uint32_t length = 0;
+    for (uint32_t at = node; at != 0; at = s->nodes[at].parent) {
+        length++;
+    }
+    uint32_t i = length;
+    for (uint32_t at = node; at != 0; at = s->nodes[at].parent) {
+        out_chain[--i] = at;
+    }
+    return length;
+}
+
+/* Makes worlds[path_length] the world of this state. */
+static void walk_to(struct search *s, uint32_t node)
+{
+    uint32_t chain[DEPTH_MAX];
+    const uint32_t length = chain_of(s, node, chain);
+    uint32_t common = 0;
+    while (common < length && common < s->path_length && s->path[common] == chain[common]) {
+        common++;
+    }
+    for (uint32_t i = common; i < length; i++) {
+        struct fault none = {""};
+        s->worlds[i + 1u] = s->worlds[i];
+        world_act(&s->worlds[i + 1u], s->nodes[chain[i]].action, &none);
+        s->path[i] = chain[i];
+    }
+    s->path_length = length;
+}
+
+static bool add_state(struct search *s, uint32_t parent, uint32_t action, uint64_t digest)
+{
+    if (!remember(s, digest)) {
+        return true;
+    }
+    if (s->count == s->capacity) {
+        return false;
+    }
+    s->nodes[s->count++] = (struct node){parent, action};
+    return true;
+}
+
+/* Everything that can follow on one state; false: the search is over (a fault, or no room). */
+static bool expand(struct search *s, uint32_t node)
+{
+    uint32_t actions[ACTIONS_MAX];
+    walk_to(s, node);
+    const struct world *here = &s->worlds[s->path_length];
+    struct world *next = &s->worlds[s->path_length + 1u];
+    const uint32_t count = world_actions(here, actions);
+    s->depth = s->path_length > s->depth ? s->path_length : s->depth;
+    s->fault_node = node;
+    s->fault_action = 0;
+    if (count == 0) {
+        world_end(here, &s->fault);
+        return s->fault.text[0] == '\0';
+    }
+    if (s->path_length + 2u >= DEPTH_MAX) {
+        (void)snprintf(s->fault.text, sizeof s->fault.text, "it does not come to an end");
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        *next = *here;
+        world_act(next, actions[i], &s->fault);
+        s->transitions++;
+        if (s->fault.text[0] != '\0') {
+            s->fault_action = actions[i];
+            return false;
+        }
+        if (!add_state(s, node, actions[i], world_digest(next))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void print_way(struct search *s)
+{
+    uint32_t chain[DEPTH_MAX];
+    char line[256];
+    const uint32_t length = chain_of(s, s->fault_node, chain);
+    struct fault none = {""};
+    struct world *world = &s->worlds[DEPTH_MAX - 1u];
+    world_init(world, s->options, &none);
+    for (uint32_t i = 0; i < length; i++) {
+        world_describe(world, s->nodes[chain[i]].action, line, sizeof line);
+        printf("    %2u  %s\n", i + 1u, line);
+        world_act(world, s->nodes[chain[i]].action, &none);
+    }
+    if (s->fault_action != 0) {
+        world_describe(world, s->fault_action, line, sizeof line);
+        printf("    %2u  %s\n", length + 1u, line);
+    }
+    printf("        %s\n", s->fault.text);
+}
+
+/* The whole of one world. True: no promise fell (*out_whole: and every state was seen). */
+static bool explore(struct search *s, const struct world_options *options, bool *out_whole)
+{
+    const double started = seconds();
+    memset(s->seen, 0, s->seen_slots * sizeof *s->seen);
+    s->options = options;
+    s->count = 1;
+    s->transitions = 0;
+    s->depth = 0;
+    s->path_length = 0;
+    memset(&s->fault, 0, sizeof s->fault);
+    world_init(&s->worlds[0], options, &s->fault);
+    (void)remember(s, world_digest(&s->worlds[0]));
+    uint32_t at = 0;
+    while (s->fault.text[0] == '\0' && at < s->count && expand(s, at)) {
+        at++;
+    }
+    const double took = seconds() - started;
+    *out_whole = at == s->count && s->fault.text[0] == '\0';
+    printf("%9u states %10" PRIu64 " transitions, depth %3u, %6.1f s, %7.0f states/s%s\n", s->count,
+           s->transitions, s->depth, took, (double)s->count / (took > 0 ? took : 1e-9),
+           s->fault.text[0] != '\0' ? ": A PROMISE FELL"
+           : *out_whole             ? ""
+                                    : " (stopped: not whole)");
+    return s->fault.text[0] == '\0';
+}
+
+struct world_row {
+    const char *name;
+    bool far; /* only with --long */
+    struct world_options options;
+};
+
+/* rooms lives decode_ranks chunks | aborts crashes cuts losses fails slow | off fence journal */
+static const struct world_row rows[] = {
+    {"one room, two ranks, two chunks; nothing goes wrong",
+     false,
+     {1, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0, true, true}},
+    {"... an abort or a refusal", false, {1, 1, 2, 2, 1, 0, 0, 0, 0, 0, 0, true, true}},
+    {"... a message lost, doubled or late", false, {1, 1, 2, 2, 0, 0, 0, 1, 0, 0, 0, true, true}},
+    {"one rank: an abort, and a message lost, doubled or late",
+     false,
+     {1, 1, 1, 2, 1, 0, 0, 1, 0, 0, 0, true, true}},
+    {"one rank, one chunk: a crash anywhere", false, {1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, true, true}},
+    {"one rank, one chunk: an abort and a crash anywhere",
+     false,
+     {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, true, true}},
+    {"one rank, one chunk: a crash, and a message lost, doubled or late",
+     false,
+     {1, 1, 1, 1, 0, 1, 0, 1, 0, 0, 0, true, true}},
+    {"one rank, one chunk: the connection is cut under writes; time passes",
+     false,
+     {1, 1, 1, 1, 1, 0, 1, 0, 0, 1, 0, true, true}},
+    {"two ranks: a write fails, an abort", false, {1, 1, 2, 1, 1, 0, 0, 0, 1, 0, 0, true, true}},
+    {"one room number twice; an abort, a message lost, doubled or late",
+     false,
+     {1, 2, 1, 1, 1, 0, 0, 1, 0, 0, 0, true, true}},
+    {"two rooms, one rank; an abort", false, {2, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, true, true}},
+    {"two ranks, two chunks; a crash", true, {1, 1, 2, 2, 0, 1, 0, 0, 0, 0, 0, true, true}},
+    {"two ranks, two chunks; a crash and a message lost, doubled or late",
+     true,
+     {1, 1, 2, 2, 0, 1, 0, 1, 0, 0, 0, true, true}},
+    {"two rooms, two ranks, two chunks; nothing goes wrong",
+     true,
+     {2, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0, true, true}},
+    {"two rooms, two ranks, two chunks; a crash and a message lost, doubled or late",
+     true,
+     {2, 1, 2, 2, 0, 1, 0, 1, 0, 0, 0, true, true}},
+};
+
+/* A world in which the race lies that a protection prevents. */
+struct mutation {
+    uint32_t protection;
+    struct world_options options;
+};
+
+static const struct mutation mutations[] = {
+    {SM_PROTECT_TOMBSTONES, {1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, true, true}},
+    {SM_PROTECT_DRAIN, {1, 1, 1, 2, 1, 0, 0, 0, 0, 0, 0, true, true}},
+    {SM_PROTECT_OWNERSHIP, {1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, true, true}},
+    {SM_PROTECT_GATHER, {1, 1, 2, 1, 2, 0, 0, 0, 0, 0, 0, true, true}},
+    {SM_PROTECT_GENERATIONS, {1, 2, 1, 1, 1, 0, 0, 1, 0, 0, 0, true, true}},
+    {SM_PROTECT_RETRY, {1, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, true, true}},
+    {SM_PROTECT_SINGLE_NOTICE, {1, 1, 1, 2, 1, 0, 0, 0, 0, 0, 0, true, true}},
+    {SM_PROTECT_JOURNAL_FIRST, {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, true, false}},
+    {SM_PROTECT_FENCE, {1, 1, 1, 1, 0, 0, 1, 0, 0, 1, 0, false, true}},
+};
+
+static bool run_worlds(struct search *s, bool far)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        bool whole = false;
+        if (rows[i].far && !far) {
+            continue;
+        }
+        printf("%s\n  ", rows[i].name);
+        if (!explore(s, &rows[i].options, &whole)) {
+            print_way(s);
+            return false;
+        }
+        if (!whole && !rows[i].far) {
+            printf("  this world must be seen whole: give it more --max-states\n");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool run_mutations(struct search *s)
+{
+    bool well = true;
+    for (size_t i = 0; i < sizeof mutations / sizeof mutations[0]; i++) {
+        struct world_options options = mutations[i].options;
+        bool whole = false;
+        options.protections_off = 1u << mutations[i].protection;
+        printf("without %s\n  ", sm_protection_name(mutations[i].protection));
+        if (explore(s, &options, &whole)) {
+            printf("  NOT NOTICED: no promise fell\n");
+            well = false;
+        } else {
+            print_way(s);
+        }
+    }
+    return well;
+}
+
+int main(int argc, char **argv)
+{
+    static struct search search;
+    uint64_t states = 2000000;
+    bool far = false;
+    bool only_mutations = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--long") == 0) {
+            far = true;
+        } else if (strcmp(argv[i], "--mutations") == 0) {
+            only_mutations = true;
+        } else if (strcmp(argv[i], "--max-states") == 0 && i + 1 < argc) {
+            states = strtoull(argv[++i], NULL, 10);
+        } else {
+            fprintf(stderr, "usage: smallworld [--long] [--mutations] [--max-states N]\n");
+            return 2;
+        }
+    }
+    search.capacity = (uint32_t)(states < 1000u        ? 1000u
+                                 : states > UINT32_MAX ? UINT32_MAX
+                                                       : states);
+    search.seen_slots = 1;
+    while (search.seen_slots < 2u * (uint64_t)search.capacity) {
+        search.seen_slots *= 2u;
+    }
+    search.nodes = calloc(search.capacity, sizeof *search.nodes);
+    search.seen = calloc(search.seen_slots, sizeof *search.seen);
+    search.worlds = calloc(DEPTH_MAX, sizeof *search.worlds);
+    if (search.nodes == NULL || search.seen == NULL || search.worlds == NULL) {
+        fprintf(stderr, "no memory for %u states\n", search.capacity);
+        return 1;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    const bool well = (only_mutations || run_worlds(&search, far)) && run_mutations(&search);
+    printf(well ? "every promise held, and each protection was missed\n" : "FAILED\n");
+    free(search.nodes);
+    free(search.seen);
+    free(search.worlds);
+    return well ? 0 : 1;
+}
