@@ -166,21 +166,15 @@ static void give_up_engines(struct sm *sm, struct sm_output *out)
     }
 }
 
-static void on_tick(struct sm *sm, const struct sm_input *input, struct sm_output *out)
+static void on_tick(struct sm *sm, struct sm_output *out)
 {
-    const bool had_work = sm->work.count > 0;
     give_up_engines(sm, out);
     sm_settle_work(sm, out);
-    uint32_t settled = 0;
     for (uint32_t due = sm_timer_due(sm); due != SM_NONE && sm_output_has_room(out);
          due = sm_timer_due(sm)) {
         sm_settle(sm, out, due);
-        settled++;
     }
     expire_tombstones(sm, out);
-    if (out->transition_count == 0 && out->effect_count == 0 && settled == 0 && !had_work) {
-        sm_ignore(sm, out, input, SM_IGNORED_NOTHING_DUE);
-    }
 }
 
 void sm_on_node(struct sm *sm, const struct sm_input *input, struct sm_output *out)
@@ -193,7 +187,7 @@ void sm_on_node(struct sm *sm, const struct sm_input *input, struct sm_output *o
         on_stop(sm, input, out);
         break;
     case SM_IN_TICK:
-        on_tick(sm, input, out);
+        on_tick(sm, out);
         break;
     default:
         SM_ASSERT(input->kind == SM_IN_JOURNAL_FAILED || input->kind == SM_IN_JOURNAL_OK);
@@ -281,6 +275,12 @@ void sm_step(struct sm *sm, const struct sm_input *input, struct sm_output *out)
     sm_settle_work(sm, out);
     send_markers(sm, out);
     finish_stop(sm, out);
+    if (out->transition_count == 0) {
+        /* Nothing is silent: what only repeats what is known already stands in the journal as that.
+         */
+        sm_ignore(sm, out, input,
+                  input->kind == SM_IN_TICK ? SM_IGNORED_NOTHING_DUE : SM_IGNORED_DUPLICATE);
+    }
     out->digest = sm_mix(out->digest, sm_node_digest(sm));
 }
 
