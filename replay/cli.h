@@ -28,7 +28,7 @@ enum {
 };
 
 #define CLI_OPTIONS_MAX 20u
-#define CLI_WORDS_MAX 8u
+#define CLI_WORDS_MAX 4096u
 
 enum cli_type { CLI_FLAG, CLI_TEXT, CLI_NUMBER, CLI_PATH };
 
@@ -155,6 +155,8 @@ struct history {
 enum status history_read(struct journal *journal, uint64_t room, struct history *out_history,
                          struct status_detail *out_detail);
 void history_free(struct history *history);
+/* Forgets all but the last `most` events. */
+void history_tail(struct history *history, uint32_t most);
 /* The space-time diagram in 80 columns. */
 void history_diagram(FILE *out, const struct history *history, bool unicode);
 /* One line an event. */
@@ -178,6 +180,7 @@ int cmd_verify(const struct cli_values *values);
 int cmd_tail(const struct cli_values *values);
 int cmd_stat(const struct cli_values *values);
 int cmd_demo(const struct cli_values *values);
+int cmd_scenario(const struct cli_values *values);
 int cmd_help(const struct cli_values *values);
 int cmd_completion(const struct cli_values *values);
 /* A synthetic engine of the demo; reads orders from stdin. */

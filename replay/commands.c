@@ -80,6 +80,23 @@ const struct cli_command cli_commands[] = {
       {"limit", 'n', CLI_NUMBER, "N", "at most so many (default 50; 0: all)"},
       JSON},
      cmd_rooms},
+    {"scenario",
+     "FILE...",
+     1,
+     CLI_WORDS_MAX,
+     "run incidents written in the scenario language, in virtual time",
+     "Runs each file on simulated nodes: real machines, journals' entries and codecs; clock, "
+     "network, fabric and engines are simulated, so nothing sleeps and the same file always gives "
+     "the same entries. A failed expectation is shown with what was seen and the room's last "
+     "transitions. docs/scenarios.md has the language.",
+     "stateroom scenario tests/scenarios/*/*.scn",
+     {{"journal", 'j', CLI_PATH, "DIR", "keep each node's journal: DIR/SCENARIO/NODE"},
+      {"seed", 's', CLI_NUMBER, "N", "jitter latencies and break ties by this seed (0: none)"},
+      {"runs", 'n', CLI_NUMBER, "N", "run with the seeds 1 to N"},
+      {"disable", 0, CLI_TEXT, "PROTECTION", "switch a protection off to see the race happen"},
+      {"bite", 0, CLI_FLAG, NULL, "each must also fall without each protection that it needs"},
+      JSON},
+     cmd_scenario},
     {"verify",
      "[JOURNAL]",
      0,

@@ -421,3 +421,12 @@ void history_free(struct history *history)
     free(history->lives);
     memset(history, 0, sizeof *history);
 }
+
+void history_tail(struct history *history, uint32_t most)
+{
+    if (history->count > most) {
+        memmove(history->events, history->events + (history->count - most),
+                most * sizeof *history->events);
+        history->count = most;
+    }
+}

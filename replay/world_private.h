@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private to the simulated cluster: its parts, and what its files do for each other. */
+#ifndef REPLAY_WORLD_PRIVATE_H
+#define REPLAY_WORLD_PRIVATE_H
+
+#include "world.h"
+
+#define WORLD_STAMPS 8u /* source ranks whose share of a page is told apart */
+#define ENTRY_BYTES_MAX ((size_t)4 << 20)
+
+enum node_state { NODE_DOWN = 0, NODE_RUNS, NODE_STOPPED };
+
+struct kept_entry {
+    unsigned char *bytes;
+    size_t size;
+    uint64_t room;
+};
+
+/* An engine's destination: what its newest open asked for. */
+struct destination {
+    uint64_t room;
+    uint64_t generation;
+    uint64_t epoch;
+    uint32_t rank;
+    uint32_t from; /* the prefill node */
+    uint32_t page_count;
+    uint32_t *pages;
+    struct destination *next;
+};
+
+/* What one source rank has written into its share of a page. */
+struct stamp {
+    uint64_t room;
+    uint64_t generation;
+    uint64_t epoch;
+};
+
+struct told {
+    uint64_t room;
+    uint64_t generation;
+    uint32_t rank;
+    struct told *next;
+};
+
+struct node {
+    struct world_node_options options;
+    enum node_state state;
+    bool frozen;
+    bool crash_after_commit;
+    enum world_disk disk;
+    bool journal_down;
+    uint64_t node_id;
+    uint64_t epoch;
+    uint32_t wipes;
+    uint32_t link_last;
+    uint64_t request_next;
+    struct journal_machine machine;
+    struct gate *gate;
+    struct kept_entry *entries; /* durable first, then those that wait for the disk */
+    uint64_t entry_count;
+    uint64_t entry_capacity;
+    uint64_t durable;
+    bool muted[WORLD_RANKS_MAX];
+    struct stamp *stamps[WORLD_RANKS_MAX]; /* decode: pages x WORLD_STAMPS */
+    struct destination *destinations;
+    struct told *told;
+    struct event *inbox; /* while frozen, in order */
+    struct event **inbox_end;
+};
+
+/* How node i sees node j. */
+struct connection {
+    bool up;
+    uint32_t link;      /* i's number for it */
+    uint32_t fenced;    /* i has fenced its links to j up to this */
+    bool cut;           /* what i sends to j is lost */
+    uint64_t cut_count; /* counts cuts, so that a later look knows whether it is the same */
+    uint64_t latency_ns;
+    uint64_t last_arrival; /* keeps the order */
+};
+
+struct flight {
+    uint64_t id;
+    uint64_t room;
+    struct sm_life life;
+    uint32_t from, from_rank, to, to_rank;
+    uint32_t from_link, to_link;
+    uint64_t from_epoch, to_epoch;
+    uint32_t *pages;
+    uint32_t page_count;
+    bool fails;
+    bool held;
+    bool over;
+    char text[64];
+};
+
+enum event_class { CLASS_STATEMENT = 0, CLASS_COMPLETION, CLASS_MESSAGE, CLASS_TIMER, CLASS_AFTER };
+enum event_kind {
+    EVENT_STATEMENT = 1,
+    EVENT_COMPLETION, /* number: flight */
+    EVENT_MESSAGE,    /* from, to, session, bytes */
+    EVENT_INPUT,      /* to: node; kept input */
+    EVENT_SILENCE,    /* to has not heard from `from` for the bound */
+    EVENT_LOST,       /* to learns that its connection to `from` is over */
+    EVENT_CONNECT,    /* from, to */
+    EVENT_RETRY       /* to: its journal is tried again */
+};
+
+struct event {
+    uint64_t time_ns;
+    uint64_t order; /* within a class */
+    enum event_class class;
+    enum event_kind kind;
+    uint32_t from;
+    uint32_t to;
+    uint64_t number;
+    uint64_t session;
+    world_statement_fn statement;
+    void *context;
+    struct sm_input input; /* EVENT_INPUT; its parts stand in bytes */
+    unsigned char *bytes;
+    size_t size;
+    struct event *next; /* in an inbox */
+};
+
+struct rule {
+    enum world_rule_kind kind;
+    uint32_t from, to;
+    uint32_t rank; /* of decode; SM_NONE: any */
+    enum world_message message;
+    uint64_t room;
+    uint32_t left;
+    uint64_t delay_ns;
+};
+
+enum path_rule_kind { PATH_TIME = 1, PATH_HOLD, PATH_FAIL };
+struct path_rule {
+    enum path_rule_kind kind;
+    struct world_path path;
+    uint64_t room;
+    uint64_t ns;
+    uint32_t left;
+    bool when_posted;
+    char text[64];
+};
+
+struct world {
+    struct world_options options;
+    struct node nodes[WORLD_NODES_MAX];
+    uint32_t node_count;
+    struct connection connections[WORLD_NODES_MAX][WORLD_NODES_MAX];
+    uint64_t sessions[WORLD_NODES_MAX][WORLD_NODES_MAX]; /* by smaller, larger */
+    uint64_t now_ns;
+    uint64_t steps;
+    uint64_t random;
+    struct event **heap;
+    uint32_t heap_count;
+    uint32_t heap_capacity;
+    uint64_t order_next;
+    struct rule *rules;
+    uint32_t rule_count;
+    struct path_rule *paths;
+    uint32_t path_count;
+    struct flight *flights;
+    uint32_t flight_count;
+    uint32_t flight_capacity;
+    uint32_t flights_open;
+    struct world_log *logs;
+    uint32_t log_count;
+    uint32_t log_capacity;
+    unsigned char *entry; /* ENTRY_BYTES_MAX, for packing */
+    struct codec_arena arena;
+    void *arena_memory;
+    char fault[320];
+};
+
+/* Times of the machines and of people's clocks, at world time 0. */
+#define WORLD_MACHINE_BASE UINT64_C(1000000000)
+#define WORLD_WALL_BASE UINT64_C(1767225600000000000)
+
+void *world_take(size_t bytes); /* zeroed; ends the process without memory */
+void *world_grow(void *at, uint32_t *capacity, uint32_t count, size_t element);
+__attribute__((format(printf, 2, 3))) void world_fall(struct world *world, const char *format, ...);
+struct sm_text world_text(const char *text);
+
+struct event *event_new(struct world *world, uint64_t time_ns, enum event_class class,
+                        enum event_kind kind);
+void event_add(struct world *world, struct event *event);
+struct event *event_first(const struct world *world);
+struct event *event_pop(struct world *world);
+void event_free(struct event *event);
+/* An input for later, with what it points to. */
+void event_input(struct world *world, uint64_t time_ns, enum event_class class, uint32_t node,
+                 const struct sm_input *input);
+
+/* One input at one node, with everything that follows from it at once. */
+void node_step(struct world *world, uint32_t node, struct sm_input *input);
+/* A process life begins: from its entries, or from none. */
+void node_start(struct world *world, uint32_t node);
+void node_die(struct world *world, uint32_t node);
+void node_retry(struct world *world, uint32_t node);
+void node_free(struct node *node);
+
+void net_send(struct world *world, uint32_t node, const struct sm_effect *effect, uint64_t entry);
+void net_arrive(struct world *world, struct event *event);
+void net_fence(struct world *world, uint32_t node, const struct sm_effect *effect);
+void net_event(struct world *world, struct event *event);
+/* What a peer notices when a process has died, frozen, or its messages are lost. */
+void net_silence(struct world *world, uint32_t node);
+void net_connect_later(struct world *world, uint32_t node);
+void net_connect(struct world *world, uint32_t a, uint32_t b);
+uint32_t net_peer(const struct world *world, uint32_t node, uint32_t peer);
+
+void flight_post(struct world *world, uint32_t node, const struct sm_effect *effect);
+void flight_complete(struct world *world, uint32_t index);
+void flight_fence(struct world *world, uint32_t node, uint32_t peer, uint32_t link);
+
+struct world_log *log_add(struct world *world, enum world_log_kind kind);
+void engine_told(struct world *world, uint32_t node, const struct sm_effect *effect);
+void engine_replied(struct world *world, uint32_t node, const struct sm_effect *effect);
+uint64_t world_sources(const struct world *world, uint32_t from, uint32_t to, uint32_t to_rank);
+
+#endif
