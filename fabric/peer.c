@@ -246,6 +246,7 @@ enum status peer_send(struct peer_links *links, uint32_t index, uint32_t link, u
         return STATUS_CLOSED;
     }
     struct peer_state *peer = &links->peers[index];
+    peer->spoken = true;
     codec_arena_reset(&links->arena);
     begin_packet(links, peer, &packet);
     packet.room = room;

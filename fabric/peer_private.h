@@ -33,6 +33,9 @@ struct peer_state {
     uint64_t next_beat_ns;
     const char *gone_because; /* an event to be given; NULL none */
     uint32_t gone_link;
+    uint64_t gone_at_ns; /* a peer that has restarted has until then to come up again */
+    uint32_t superseded; /* the connection that this one follows without an end; 0 none */
+    bool spoken;         /* something was sent over this one: the node knows it */
 };
 
 struct peer_links {

@@ -81,11 +81,15 @@ bool peer_frame_parses(const unsigned char *bytes, size_t size, struct codec_are
  * ---------------------------------------------------------------------------------------- */
 
 /* The connection is over: the next one gets a new number, and a new endpoint. */
-static void end_connection(struct peer_links *links, struct peer_state *peer, const char *why)
+/* The end is told at `when_ns`, unless the peer has come up again before that. */
+static void end_connection(struct peer_links *links, struct peer_state *peer, const char *why,
+                           uint64_t when_ns)
 {
     if (peer->state == STATE_UP) {
+        const bool known = peer->superseded == 0 || peer->spoken;
         peer->gone_because = why;
-        peer->gone_link = peer->link;
+        peer->gone_link = known ? peer->link : peer->superseded;
+        peer->gone_at_ns = when_ns;
         links->counters.losses++;
     }
     peer->state = STATE_BEGIN;
@@ -94,7 +98,7 @@ static void end_connection(struct peer_links *links, struct peer_state *peer, co
 void peer_drop(struct peer_links *links, uint32_t peer, uint32_t link, const char *why)
 {
     if (peer < links->options.peer_count && links->peers[peer].link == link) {
-        end_connection(links, &links->peers[peer], why);
+        end_connection(links, &links->peers[peer], why, 0);
     }
 }
 
@@ -145,6 +149,9 @@ static bool go_up(struct peer_links *links, struct peer_state *peer, uint64_t no
                   struct peer_event *out_event)
 {
     peer->state = STATE_UP;
+    peer->spoken = false;
+    peer->superseded = peer->gone_because != NULL ? peer->gone_link : 0;
+    peer->gone_because = NULL;
     links->counters.connects++;
     *out_event = event_of(links, peer, PEER_IS_CONNECTED);
     /* The peer learns from this that we have seen its newest hello. */
@@ -183,10 +190,17 @@ static bool on_hello(struct peer_links *links, const Stateroom__Peer__Packet *pa
     const bool same = peer->known && peer->remote_node == packet->node_id &&
                       peer->remote_epoch == packet->epoch && peer->remote_session == hello->session;
     if (!same && peer->state == STATE_UP) {
+        /*
+         * Who has restarted repeats its verdicts over the next connection: that one follows this
+         * one without an end, or the rooms would fail before they are heard. Who has begun a new
+         * session has given up its rooms with us.
+         */
+        const bool restarted =
+            peer->remote_epoch != packet->epoch || peer->remote_node != packet->node_id;
         end_connection(links, peer,
-                       peer->remote_epoch == packet->epoch && peer->remote_node == packet->node_id
-                           ? "the peer has begun a new session"
-                           : "the peer has restarted");
+                       restarted ? "the peer has restarted and has not come up"
+                                 : "the peer has begun a new session",
+                       restarted ? now_ns + links->options.heartbeat_bound_ns : 0);
     }
     const bool regions =
         same && peer->state == STATE_UP && memcmp(&endpoint, &peer->remote, sizeof endpoint) != 0;
@@ -299,7 +313,7 @@ static bool receive_one(struct peer_links *links, uint64_t now_ns, struct peer_e
 static bool watch_peer(struct peer_links *links, struct peer_state *peer, uint64_t now_ns,
                        struct peer_event *out_event)
 {
-    if (peer->gone_because != NULL) {
+    if (peer->gone_because != NULL && now_ns >= peer->gone_at_ns) {
         *out_event = event_of(links, peer, PEER_IS_GONE);
         out_event->link = peer->gone_link;
         out_event->why = peer->gone_because;
@@ -308,7 +322,7 @@ static bool watch_peer(struct peer_links *links, struct peer_state *peer, uint64
     }
     if (now_ns - peer->last_heard_ns > links->options.heartbeat_bound_ns) {
         if (peer->state == STATE_UP) {
-            end_connection(links, peer, "nothing was heard for heartbeat_bound");
+            end_connection(links, peer, "nothing was heard for heartbeat_bound", 0);
             return watch_peer(links, peer, now_ns, out_event);
         }
         if (!peer->known && !peer->never_came_told) {
@@ -337,7 +351,7 @@ bool peer_next(struct peer_links *links, uint64_t now_ns, struct peer_event *out
 {
     bool given = false;
     for (uint32_t i = 0; i < links->options.peer_count; i++) {
-        if (links->peers[i].gone_because != NULL &&
+        if (links->peers[i].gone_because != NULL && now_ns >= links->peers[i].gone_at_ns &&
             watch_peer(links, &links->peers[i], now_ns, out_event)) {
             return true;
         }
@@ -370,6 +384,8 @@ uint64_t peer_deadline(const struct peer_links *links)
         const bool watched = peer->state == STATE_UP || (!peer->known && !peer->never_came_told);
         deadline = beat < deadline ? beat : deadline;
         deadline = watched && silence < deadline ? silence : deadline;
+        deadline =
+            peer->gone_because != NULL && peer->gone_at_ns < deadline ? peer->gone_at_ns : deadline;
         deadline = peer->state == STATE_BEGIN ? 0 : deadline;
     }
     return deadline;

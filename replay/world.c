@@ -529,7 +529,11 @@ void world_restart(struct world *world, uint32_t index, bool wipe)
 void world_stop(struct world *world, uint32_t node)
 {
     struct sm_input stop = {.kind = SM_IN_NODE_STOP};
-    event_input(world, world->now_ns, CLASS_STATEMENT, node, &stop);
+    if (world->nodes[node].frozen) {
+        event_input(world, world->now_ns, CLASS_STATEMENT, node, &stop);
+    } else {
+        node_step(world, node, &stop);
+    }
 }
 
 void world_disk(struct world *world, uint32_t node, enum world_disk disk)

@@ -236,12 +236,27 @@ static void peer_up(struct world *world, uint32_t node, uint32_t other)
     struct sm_input up = {.kind = SM_IN_PEER_UP};
     c->link = ++world->nodes[node].link_last;
     c->up = true;
+    c->peer_id = its->node_id;
+    c->peer_epoch = its->epoch;
     up.u.peer_up.name = world_text(its->options.name);
     up.u.peer_up.node_id = its->node_id;
     up.u.peer_up.epoch = its->epoch;
     up.u.peer_up.link = c->link;
     up.u.peer_up.ranks = its->options.ranks;
     node_step(world, node, &up);
+}
+
+/*
+ * A new session of the same process ends the old one; of a new process it follows without an end,
+ * as the peer link does it: the new one repeats its verdicts.
+ */
+static void end_old(struct world *world, uint32_t node, uint32_t other)
+{
+    const struct connection *c = &world->connections[node][other];
+    const struct node *its = &world->nodes[other];
+    if (c->peer_id == its->node_id && c->peer_epoch == its->epoch) {
+        peer_down(world, node, other);
+    }
 }
 
 /* The handshake is through: both have seen each other's process and session. */
@@ -251,8 +266,8 @@ void net_connect(struct world *world, uint32_t a, uint32_t b)
         (world->connections[a][b].up && world->connections[b][a].up)) {
         return;
     }
-    peer_down(world, a, b);
-    peer_down(world, b, a);
+    end_old(world, a, b);
+    end_old(world, b, a);
     ++*session(world, a, b);
     /* Links are numbered before either side speaks: what it says at once must find the other up. */
     world->connections[a][b].last_arrival = 0;

@@ -77,6 +77,8 @@ struct connection {
     uint64_t cut_count; /* counts cuts, so that a later look knows whether it is the same */
     uint64_t latency_ns;
     uint64_t last_arrival; /* keeps the order */
+    uint64_t peer_id;      /* whom i was connected with */
+    uint64_t peer_epoch;
 };
 
 struct flight {
