@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cluster's time, network and fabric. */
+/* The cluster's network: connections and messages. */
 #include "world_private.h"
 
 #include "stateroom_peer.pb-c.h"
@@ -9,171 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- events
- * --------------------------------------------------------------------------------------------- */
-
-static uint64_t chance(struct world *world)
-{
-    world->random = world->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return world->random >> 24;
-}
-
-/* A time up to a tenth longer, when there is a seed. */
-static uint64_t jittered(struct world *world, uint64_t ns)
-{
-    return world->options.seed == 0 || ns < 10u ? ns : ns + chance(world) % (ns / 10u);
-}
-
-struct event *event_new(struct world *world, uint64_t time_ns, enum event_class class,
-                        enum event_kind kind)
-{
-    struct event *event = world_take(sizeof *event);
-    event->time_ns = time_ns;
-    event->class = class;
-    event->kind = kind;
-    event->order = world->order_next++;
-    if (world->options.seed != 0 && class != CLASS_STATEMENT && class != CLASS_AFTER) {
-        /* Ties are broken by the seed; what one cause orders in a row keeps its order by time. */
-        event->order |= (chance(world) & 0xffu) << 48;
-    }
-    return event;
-}
-
-static bool before(const struct event *a, const struct event *b)
-{
-    if (a->time_ns != b->time_ns) {
-        return a->time_ns < b->time_ns;
-    }
-    return a->class != b->class ? a->class < b->class : a->order < b->order;
-}
-
-void event_add(struct world *world, struct event *event)
-{
-    if (world->heap_count == world->heap_capacity) {
-        world->heap_capacity = world->heap_capacity == 0 ? 256u : world->heap_capacity * 2u;
-        struct event **grown = realloc(world->heap, world->heap_capacity * sizeof(struct event *));
-        if (grown == NULL) {
-            abort();
-        }
-        world->heap = grown;
-    }
-    uint32_t at = world->heap_count++;
-    while (at > 0 && before(event, world->heap[(at - 1u) / 2u])) {
-        world->heap[at] = world->heap[(at - 1u) / 2u];
-        at = (at - 1u) / 2u;
-    }
-    world->heap[at] = event;
-}
-
-struct event *event_first(const struct world *world)
-{
-    return world->heap_count > 0 ? world->heap[0] : NULL;
-}
-
-struct event *event_pop(struct world *world)
-{
-    struct event *first = world->heap[0];
-    struct event *last = world->heap[--world->heap_count];
-    uint32_t at = 0;
-    for (;;) {
-        uint32_t child = 2u * at + 1u;
-        if (child >= world->heap_count) {
-            break;
-        }
-        if (child + 1u < world->heap_count && before(world->heap[child + 1u], world->heap[child])) {
-            child++;
-        }
-        if (!before(world->heap[child], last)) {
-            break;
-        }
-        world->heap[at] = world->heap[child];
-        at = child;
-    }
-    if (world->heap_count > 0) {
-        world->heap[at] = last;
-    }
-    return first;
-}
-
-void event_free(struct event *event)
-{
-    free(event->bytes);
-    free(event);
-}
-
-/* Copies what an input points to behind each other, and points there. */
-static size_t keep_runs(struct sm_runs *runs, unsigned char *to)
-{
-    const size_t size = runs->count * sizeof(struct sm_run);
-    if (to != NULL && size > 0) {
-        memcpy(to, runs->at, size);
-        runs->at = (const struct sm_run *)(const void *)to;
-    }
-    return size;
-}
-
-static size_t keep_text(struct sm_text *text, unsigned char *to)
-{
-    if (to != NULL && text->size > 0) {
-        memcpy(to, text->bytes, text->size);
-        text->bytes = (const char *)to;
-    } else if (to != NULL) {
-        text->bytes = "";
-    }
-    return text->size;
-}
-
-static size_t keep_parts(struct sm_input *input, unsigned char *to)
-{
-    size_t used = 0;
-    if (sm_input_is_command(input->kind)) {
-        struct sm_in_command *c = &input->u.command;
-        used += keep_runs(&c->pages, to);
-        used += keep_text(&c->peer, to == NULL ? NULL : to + used);
-        used += keep_text(&c->cause.reason, to == NULL ? NULL : to + used);
-    } else if (input->kind == SM_IN_WRITE_DONE) {
-        used += keep_text(&input->u.write_done.text, to);
-    } else if (input->kind == SM_IN_PEER_DOWN || input->kind == SM_IN_PEER_FENCED) {
-        used += keep_text(&input->u.peer.name, to);
-    }
-    return used;
-}
-
-void event_input(struct world *world, uint64_t time_ns, enum event_class class, uint32_t node,
-                 const struct sm_input *input)
-{
-    struct event *event = event_new(world, time_ns, class, EVENT_INPUT);
-    event->to = node;
-    event->input = *input;
-    event->size = keep_parts(&event->input, NULL);
-    event->bytes = world_take(event->size);
-    (void)keep_parts(&event->input, event->bytes);
-    event_add(world, event);
-}
-
-static void add_statement(struct world *world, uint64_t time_ns, enum event_class class,
-                          world_statement_fn statement, void *context)
-{
-    struct event *event = event_new(world, time_ns, class, EVENT_STATEMENT);
-    event->statement = statement;
-    event->context = context;
-    event_add(world, event);
-}
-
-void world_at(struct world *world, uint64_t time_ns, world_statement_fn statement, void *context)
-{
-    add_statement(world, time_ns, CLASS_STATEMENT, statement, context);
-}
-
-void world_after(struct world *world, uint64_t time_ns, world_statement_fn statement, void *context)
-{
-    add_statement(world, time_ns, CLASS_AFTER, statement, context);
-}
-
 /* ---- connections
  * -------------------------------------------------------------------------------------- */
 
-static uint64_t *session(struct world *world, uint32_t a, uint32_t b)
+uint64_t *net_session(struct world *world, uint32_t a, uint32_t b)
 {
     return a < b ? &world->sessions[a][b] : &world->sessions[b][a];
 }
@@ -268,7 +107,7 @@ void net_connect(struct world *world, uint32_t a, uint32_t b)
     }
     end_old(world, a, b);
     end_old(world, b, a);
-    ++*session(world, a, b);
+    ++*net_session(world, a, b);
     /* Links are numbered before either side speaks: what it says at once must find the other up. */
     world->connections[a][b].last_arrival = 0;
     world->connections[b][a].last_arrival = 0;
@@ -277,9 +116,9 @@ void net_connect(struct world *world, uint32_t a, uint32_t b)
 }
 
 /* The connection as node sees it is over; the other side learns it from the next hello. */
-static void lose(struct world *world, uint32_t node, uint32_t other)
+void net_lose(struct world *world, uint32_t node, uint32_t other)
 {
-    const uint64_t was = *session(world, node, other);
+    const uint64_t was = *net_session(world, node, other);
     peer_down(world, node, other);
     if (world->connections[other][node].up && !world->connections[node][other].cut) {
         struct event *event =
@@ -300,7 +139,7 @@ static void plan_silence(struct world *world, uint32_t from, uint32_t to)
                   CLASS_TIMER, EVENT_SILENCE);
     event->from = from;
     event->to = to;
-    event->session = *session(world, from, to);
+    event->session = *net_session(world, from, to);
     event->number = world->connections[from][to].cut_count;
     event_add(world, event);
 }
@@ -315,14 +154,14 @@ void net_silence(struct world *world, uint32_t node)
 }
 
 /* The bound is over: was nothing heard all the while? */
-static void on_silence(struct world *world, const struct event *event)
+void net_check_silence(struct world *world, const struct event *event)
 {
     const struct connection *c = &world->connections[event->from][event->to];
     const bool still =
         (c->cut && c->cut_count == event->number) || !world_alive(world, event->from);
-    if (still && *session(world, event->from, event->to) == event->session &&
+    if (still && *net_session(world, event->from, event->to) == event->session &&
         world->connections[event->to][event->from].up) {
-        lose(world, event->to, event->from);
+        net_lose(world, event->to, event->from);
     }
 }
 
@@ -347,7 +186,7 @@ void world_link(struct world *world, uint32_t from, uint32_t to, bool up)
                           EVENT_LOST);
             event->from = a;
             event->to = b;
-            event->session = *session(world, a, b);
+            event->session = *net_session(world, a, b);
             event_add(world, event);
         }
     }
@@ -387,7 +226,7 @@ void world_freeze(struct world *world, uint32_t index, bool frozen)
                           CLASS_MESSAGE, EVENT_LOST);
             event->from = other;
             event->to = index;
-            event->session = *session(world, other, index);
+            event->session = *net_session(world, other, index);
             event_add(world, event);
         }
     }
@@ -445,7 +284,7 @@ void world_rule(struct world *world, enum world_rule_kind kind, const struct wor
                 event_new(world, world->now_ns + s->heartbeat_bound_ns, CLASS_TIMER, EVENT_LOST);
             event->from = from;
             event->to = to;
-            event->session = *session(world, from, to);
+            event->session = *net_session(world, from, to);
             event_add(world, event);
         }
     }
@@ -474,7 +313,7 @@ static void put_on_way(struct world *world, uint32_t from, uint32_t to, const un
                        size_t size, uint64_t delay_ns)
 {
     struct connection *c = &world->connections[from][to];
-    uint64_t arrival = world->now_ns + jittered(world, c->latency_ns);
+    uint64_t arrival = world->now_ns + world_jittered(world, c->latency_ns);
     if (delay_ns > 0) {
         arrival += delay_ns; /* later ones may overtake it */
     } else {
@@ -485,7 +324,7 @@ static void put_on_way(struct world *world, uint32_t from, uint32_t to, const un
     event->order &= (UINT64_C(1) << 48) - 1u; /* a connection keeps its order */
     event->from = from;
     event->to = to;
-    event->session = *session(world, from, to);
+    event->session = *net_session(world, from, to);
     event->bytes = world_take(size);
     event->size = size;
     memcpy(event->bytes, bytes, size);
@@ -581,7 +420,7 @@ void net_arrive(struct world *world, struct event *event)
 {
     struct sm_input input;
     const struct connection *c = &world->connections[event->to][event->from];
-    if (!c->up || *session(world, event->from, event->to) != event->session ||
+    if (!c->up || *net_session(world, event->from, event->to) != event->session ||
         world->connections[event->from][event->to].cut) {
         return; /* of a session that is over, or lost on its way */
     }
@@ -620,333 +459,7 @@ void net_fence(struct world *world, uint32_t node, const struct sm_effect *effec
         struct event *event = event_new(world, world->now_ns, CLASS_MESSAGE, EVENT_LOST);
         event->from = peer;
         event->to = node;
-        event->session = *session(world, node, peer);
+        event->session = *net_session(world, node, peer);
         event_add(world, event);
-    }
-}
-
-/* ---- the fabric
- * ----------------------------------------------------------------------------------------- */
-
-static bool on_path(const struct world_path *path, const struct flight *f)
-{
-    return path->from == f->from && path->to == f->to &&
-           (path->from_rank == SM_NONE || path->from_rank == f->from_rank) &&
-           (path->to_rank == SM_NONE || path->to_rank == f->to_rank);
-}
-
-static struct path_rule *path_add(struct world *world, enum path_rule_kind kind,
-                                  const struct world_path *path)
-{
-    struct path_rule *grown = realloc(world->paths, (world->path_count + 1u) * sizeof *grown);
-    if (grown == NULL) {
-        abort();
-    }
-    world->paths = grown;
-    struct path_rule *rule = &world->paths[world->path_count++];
-    memset(rule, 0, sizeof *rule);
-    rule->kind = kind;
-    rule->path = *path;
-    return rule;
-}
-
-void world_fabric_time(struct world *world, const struct world_path *path, uint64_t ns)
-{
-    path_add(world, PATH_TIME, path)->ns = ns;
-}
-
-void world_fabric_fail(struct world *world, const struct world_path *path, uint64_t room,
-                       uint32_t count, const char *text, bool when_posted)
-{
-    struct path_rule *rule = path_add(world, PATH_FAIL, path);
-    rule->room = room;
-    rule->left = count;
-    rule->when_posted = when_posted;
-    (void)snprintf(rule->text, sizeof rule->text, "%s", text);
-}
-
-static void plan_completion(struct world *world, uint32_t index, uint64_t time_ns)
-{
-    struct event *event = event_new(world, time_ns, CLASS_COMPLETION, EVENT_COMPLETION);
-    event->number = index;
-    event_add(world, event);
-}
-
-void world_fabric_hold(struct world *world, const struct world_path *path, uint64_t room, bool hold)
-{
-    if (hold) {
-        struct path_rule *rule = path_add(world, PATH_HOLD, path);
-        rule->room = room;
-        rule->left = 1;
-        return;
-    }
-    for (uint32_t i = 0; i < world->path_count; i++) {
-        struct path_rule *rule = &world->paths[i];
-        if (rule->kind == PATH_HOLD && rule->path.from == path->from && rule->path.to == path->to &&
-            (room == WORLD_NO_ROOM || rule->room == room)) {
-            rule->left = 0;
-        }
-    }
-    for (uint32_t i = 0; i < world->flight_count; i++) {
-        struct flight *f = &world->flights[i];
-        if (!f->over && f->held && on_path(path, f)) {
-            f->held = false;
-            plan_completion(world, i, world->now_ns);
-        }
-    }
-}
-
-static bool held(const struct world *world, const struct flight *f)
-{
-    for (uint32_t i = 0; i < world->path_count; i++) {
-        const struct path_rule *rule = &world->paths[i];
-        if (rule->kind == PATH_HOLD && rule->left > 0 && on_path(&rule->path, f) &&
-            (rule->room == WORLD_NO_ROOM || rule->room == f->room)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static uint64_t flight_time(struct world *world, struct flight *f)
-{
-    uint64_t ns = 200000;
-    for (uint32_t i = 0; i < world->path_count; i++) {
-        struct path_rule *rule = &world->paths[i];
-        if (!on_path(&rule->path, f)) {
-            continue;
-        }
-        if (rule->kind == PATH_TIME) {
-            ns = rule->ns; /* the newest holds */
-        } else if (rule->kind == PATH_FAIL && rule->left > 0 && !f->fails &&
-                   (rule->room == WORLD_NO_ROOM || rule->room == f->room)) {
-            rule->left--;
-            f->fails = true;
-            (void)snprintf(f->text, sizeof f->text, "%s", rule->text);
-            if (rule->when_posted) {
-                return 0;
-            }
-        }
-    }
-    return jittered(world, ns);
-}
-
-static void end_flight(struct world *world, struct flight *f, const char *failure)
-{
-    struct sm_input done = {.kind = SM_IN_WRITE_DONE, .room = f->room};
-    f->over = true;
-    world->flights_open--;
-    done.u.write_done.write = f->id;
-    done.u.write_done.code = failure == NULL ? 0 : -5;
-    done.u.write_done.text = world_text(failure == NULL ? "" : failure);
-    if (world->nodes[f->from].state == NODE_RUNS && world->nodes[f->from].epoch == f->from_epoch) {
-        event_input(world, world->now_ns, CLASS_COMPLETION, f->from, &done);
-    }
-}
-
-void flight_post(struct world *world, uint32_t node, const struct sm_effect *effect)
-{
-    const uint32_t to = net_peer(world, node, effect->peer);
-    struct node *sender = &world->nodes[node];
-    if (to == UINT32_MAX) {
-        return;
-    }
-    world->flights = world_grow(world->flights, &world->flight_capacity, world->flight_count,
-                                sizeof *world->flights);
-    const uint32_t index = world->flight_count++;
-    struct flight *f = &world->flights[index];
-    const struct connection *c = &world->connections[node][to];
-    memset(f, 0, sizeof *f);
-    world->flights_open++;
-    f->id = effect->u.write.id;
-    f->room = effect->room;
-    f->life = effect->u.write.life;
-    f->from = node;
-    f->from_rank = effect->rank;
-    f->to = to;
-    f->to_rank = effect->u.write.decode_rank;
-    f->from_link = effect->link;
-    f->to_link = world->connections[to][node].link;
-    f->from_epoch = sender->epoch;
-    f->to_epoch = world->nodes[to].epoch;
-    for (uint32_t i = 0; i < effect->u.write.to.count; i++) {
-        f->page_count += effect->u.write.to.at[i].count;
-    }
-    f->pages = world_take(f->page_count * sizeof *f->pages);
-    uint32_t used = 0;
-    for (uint32_t i = 0; i < effect->u.write.to.count; i++) {
-        for (uint32_t k = 0; k < effect->u.write.to.at[i].count; k++) {
-            f->pages[used++] = effect->u.write.to.at[i].first + k;
-        }
-    }
-    struct world_log *log = log_add(world, WORLD_WRITE);
-    log->room = effect->room;
-    log->from = node;
-    log->node = to;
-    log->rank = f->to_rank;
-    if (effect->link <= c->fenced || effect->link != c->link) {
-        end_flight(world, f, "the connection is closed");
-        return;
-    }
-    plan_completion(world, index, world->now_ns + flight_time(world, f));
-}
-
-static void land(struct world *world, const struct flight *f)
-{
-    struct node *to = &world->nodes[f->to];
-    for (uint32_t i = 0; i < f->page_count; i++) {
-        if (f->pages[i] < to->options.pool_pages && f->to_rank < to->options.ranks) {
-            to->stamps[f->to_rank][f->pages[i] * WORLD_STAMPS + f->from_rank % WORLD_STAMPS] =
-                (struct stamp){f->room, f->life.generation, f->life.epoch};
-        }
-    }
-}
-
-void flight_complete(struct world *world, uint32_t index)
-{
-    struct flight *f = &world->flights[index];
-    const struct node *to = &world->nodes[f->to];
-    const bool fence = (world->options.protections_off >> SM_PROTECT_FENCE & 1u) == 0;
-    if (f->over) {
-        return;
-    }
-    if (world->nodes[f->from].state == NODE_DOWN || world->nodes[f->from].epoch != f->from_epoch) {
-        f->over = true; /* the writer is gone */
-        world->flights_open--;
-        return;
-    }
-    if (held(world, f)) {
-        f->held = true;
-        return;
-    }
-    const bool gone = to->state == NODE_DOWN || to->epoch != f->to_epoch;
-    const bool fenced = fence && world->connections[f->to][f->from].fenced >= f->to_link;
-    if (f->fails || gone || fenced) {
-        end_flight(world, f, f->fails ? f->text : "the peer's memory cannot be reached");
-        return;
-    }
-    land(world, f);
-    end_flight(world, f, NULL);
-}
-
-/* Our end of a connection is closed: what is in it ends before the fence is told. */
-void flight_fence(struct world *world, uint32_t node, uint32_t peer, uint32_t link)
-{
-    if ((world->options.protections_off >> SM_PROTECT_FENCE & 1u) != 0) {
-        return;
-    }
-    for (uint32_t i = 0; i < world->flight_count; i++) {
-        struct flight *f = &world->flights[i];
-        if (!f->over && f->from == node && f->to == peer && f->from_link <= link) {
-            end_flight(world, f, "the connection is closed");
-        }
-    }
-}
-
-/* ---- running
- * -------------------------------------------------------------------------------------------- */
-
-void net_event(struct world *world, struct event *event)
-{
-    switch (event->kind) {
-    case EVENT_STATEMENT:
-        event->statement(world, event->context);
-        break;
-    case EVENT_COMPLETION:
-        flight_complete(world, (uint32_t)event->number);
-        break;
-    case EVENT_MESSAGE:
-        net_arrive(world, event);
-        break;
-    case EVENT_INPUT:
-        node_step(world, event->to, &event->input);
-        break;
-    case EVENT_SILENCE:
-        on_silence(world, event);
-        break;
-    case EVENT_LOST:
-        if (*session(world, event->from, event->to) == event->session) {
-            lose(world, event->to, event->from);
-        }
-        break;
-    case EVENT_CONNECT:
-        net_connect(world, event->from, event->to);
-        break;
-    case EVENT_RETRY:
-        node_retry(world, event->to);
-        break;
-    }
-}
-
-/* What a frozen process would have to take itself. */
-static bool waits_for_thaw(const struct world *world, const struct event *event)
-{
-    const bool its = event->kind == EVENT_MESSAGE || event->kind == EVENT_INPUT ||
-                     event->kind == EVENT_LOST || event->kind == EVENT_SILENCE ||
-                     event->kind == EVENT_RETRY;
-    return its && world->nodes[event->to].frozen;
-}
-
-/* The node whose machine wants a tick first, before or at *io_time; UINT32_MAX: none. */
-static uint32_t next_timer(const struct world *world, uint64_t *out_time)
-{
-    uint32_t best = UINT32_MAX;
-    *out_time = UINT64_MAX;
-    for (uint32_t i = 0; i < world->node_count; i++) {
-        const struct node *node = &world->nodes[i];
-        if (node->state != NODE_RUNS || node->frozen) {
-            continue;
-        }
-        const uint64_t deadline = sm_deadline(node->machine.sm);
-        const uint64_t at = deadline == SM_NEVER            ? UINT64_MAX
-                            : deadline < WORLD_MACHINE_BASE ? 0
-                                                            : deadline - WORLD_MACHINE_BASE;
-        if (at < *out_time) {
-            *out_time = at;
-            best = i;
-        }
-    }
-    return best;
-}
-
-static void take_event(struct world *world)
-{
-    struct event *event = event_pop(world);
-    world->now_ns = event->time_ns > world->now_ns ? event->time_ns : world->now_ns;
-    if (waits_for_thaw(world, event)) {
-        struct node *node = &world->nodes[event->to];
-        *node->inbox_end = event;
-        node->inbox_end = &event->next;
-        return;
-    }
-    net_event(world, event);
-    event_free(event);
-}
-
-void world_run(struct world *world, uint64_t until_ns, world_watch_fn watch, void *context)
-{
-    uint64_t limit = UINT64_C(100000000); /* far beyond every honest run */
-    while (world->fault[0] == '\0' && limit-- > 0) {
-        uint64_t timer = 0;
-        const uint32_t node = next_timer(world, &timer);
-        const struct event *first = event_first(world);
-        const bool is_event =
-            first != NULL && (node == UINT32_MAX || first->time_ns < timer ||
-                              (first->time_ns == timer && first->class < CLASS_TIMER));
-        const uint64_t next = is_event ? first->time_ns : timer;
-        if ((first == NULL && (node == UINT32_MAX || world_quiescent(world))) ||
-            (until_ns != 0 && next > until_ns)) {
-            break;
-        }
-        if (is_event) {
-            take_event(world);
-        } else {
-            struct sm_input tick = {.kind = SM_IN_TICK};
-            world->now_ns = timer > world->now_ns ? timer : world->now_ns;
-            node_step(world, node, &tick);
-        }
-        if (watch != NULL) {
-            watch(world, context);
-        }
     }
 }

@@ -202,6 +202,8 @@ void node_start(struct world *world, uint32_t node);
 void node_die(struct world *world, uint32_t node);
 void node_retry(struct world *world, uint32_t node);
 void node_free(struct node *node);
+/* Forgets all entries but the first `keep`. */
+void node_forget(struct node *node, uint64_t keep);
 
 void net_send(struct world *world, uint32_t node, const struct sm_effect *effect, uint64_t entry);
 void net_arrive(struct world *world, struct event *event);
@@ -211,6 +213,12 @@ void net_event(struct world *world, struct event *event);
 void net_silence(struct world *world, uint32_t node);
 void net_connect_later(struct world *world, uint32_t node);
 void net_connect(struct world *world, uint32_t a, uint32_t b);
+uint64_t *net_session(struct world *world, uint32_t a, uint32_t b);
+/* The connection as node sees it is over; the other side learns it from the next hello. */
+void net_lose(struct world *world, uint32_t node, uint32_t other);
+void net_check_silence(struct world *world, const struct event *event);
+/* A time up to a tenth longer, when there is a seed. */
+uint64_t world_jittered(struct world *world, uint64_t ns);
 uint32_t net_peer(const struct world *world, uint32_t node, uint32_t peer);
 
 void flight_post(struct world *world, uint32_t node, const struct sm_effect *effect);

@@ -242,7 +242,7 @@ void sm_decode_over(struct sm *sm, struct sm_output *out, struct sm_half *half, 
     bool owed = false;
     for (uint32_t at = half->ranks; at != SM_NONE; at = sm_rank_at(sm, at)->next) {
         struct sm_rank *rank = sm_rank_at(sm, at);
-        if (sm_decode_owes_abort(half, rank)) {
+        if (sm_decode_owes_abort(half, rank) && !sm_waits_for_own_cause(sm, half, rank)) {
             settle_abort(sm, out, half, rank, wake);
         }
         if (half->outcome == SM_OUTCOME_FAILED && rank->reach_link != 0) {

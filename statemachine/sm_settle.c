@@ -203,8 +203,8 @@ static bool has_own_cause(const struct sm *sm, const struct sm_half *half,
            rank->own_outcome == SM_OUTCOME_FAILED;
 }
 
-static bool waits_for_own_cause(const struct sm *sm, const struct sm_half *half,
-                                const struct sm_rank *rank)
+bool sm_waits_for_own_cause(const struct sm *sm, const struct sm_half *half,
+                            const struct sm_rank *rank)
 {
     return !sm_protected(sm, SM_PROTECT_GATHER) && half->outcome == SM_OUTCOME_FAILED &&
            rank->own_outcome == SM_OUTCOME_NONE && sm->now_ns < half->deadline_ns;
@@ -243,7 +243,7 @@ static void settle_telling(struct sm *sm, struct sm_output *out, struct sm_half 
                 half->released |= bit; /* a dead engine can neither be told nor release */
                 sm_emit(sm, out, SM_TR_RANK_RELEASED, half)->rank = rank->rank;
             }
-        } else if (waits_for_own_cause(sm, half, rank)) {
+        } else if (sm_waits_for_own_cause(sm, half, rank)) {
             sm_want_wake(wake, half->deadline_ns);
         } else if ((half->told & bit) == 0 && (half->released & bit) == 0 &&
                    sm->engines[rank->rank].state == ENGINE_IS_ATTACHED) {

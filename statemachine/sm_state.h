@@ -460,6 +460,10 @@ bool sm_prefill_rank_drained(const struct sm *sm, const struct sm_half *half,
                              const struct sm_rank *rank);
 void sm_decode_live(struct sm *sm, struct sm_output *out, struct sm_half *half, uint64_t *wake);
 void sm_decode_over(struct sm *sm, struct sm_output *out, struct sm_half *half, uint64_t *wake);
+/* With `gather` switched off: the rank has heard nothing itself, and does not learn it from others.
+ */
+bool sm_waits_for_own_cause(const struct sm *sm, const struct sm_half *half,
+                            const struct sm_rank *rank);
 bool sm_decode_owes_abort(const struct sm_half *half, const struct sm_rank *rank);
 bool sm_decode_rank_drained(const struct sm *sm, const struct sm_half *half,
                             const struct sm_rank *rank);

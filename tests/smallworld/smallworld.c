@@ -10,7 +10,7 @@
  * promise that falls, with the shortest way to it. Then each protection is switched off in turn,
  * and a violation must be found.
  */
-#include "world.h"
+#include "smallworld.h"
 
 #include <inttypes.h>
 #include <stdio.h>

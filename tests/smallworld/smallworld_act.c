@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be done in the small world, and how it is said. */
-#include "world_private.h"
+#include "smallworld_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>

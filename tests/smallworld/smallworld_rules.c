@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rules of the small world: what an action does, and what follows from it. */
-#include "world_private.h"
+#include "smallworld_private.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -11,8 +11,8 @@
  * into pages that were given back, one result for each rank and life, the same for all ranks, one
  * kind of verdict for each destination, and in the end nobody waits and nothing is left.
  */
-#ifndef SMALLWORLD_WORLD_H
-#define SMALLWORLD_WORLD_H
+#ifndef SMALLWORLD_SMALLWORLD_H
+#define SMALLWORLD_SMALLWORLD_H
 
 #include "statemachine/sm.h"
 

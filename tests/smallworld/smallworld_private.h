@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the two files of the small world share. */
-#ifndef SMALLWORLD_WORLD_PRIVATE_H
-#define SMALLWORLD_WORLD_PRIVATE_H
+#ifndef SMALLWORLD_SMALLWORLD_PRIVATE_H
+#define SMALLWORLD_SMALLWORLD_PRIVATE_H
 
-#include "world.h"
+#include "smallworld.h"
 
 #define PREFILL_ID 100u /* node ids: this + node */
 

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The cluster's nodes: steps, entries, process lives, and their engines. */
+#include "world_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_JOURNAL_NS UINT64_C(1000000000)
+
+/* ---- steps
+ * ---------------------------------------------------------------------------------------------- */
+
+static void keep_entry(struct node *node, const unsigned char *bytes, size_t size, uint64_t room)
+{
+    if (node->entry_count == node->entry_capacity) {
+        node->entry_capacity = node->entry_capacity == 0 ? 256u : node->entry_capacity * 2u;
+        struct kept_entry *grown =
+            realloc(node->entries, node->entry_capacity * sizeof *node->entries);
+        if (grown == NULL) {
+            abort();
+        }
+        node->entries = grown;
+    }
+    struct kept_entry *entry = &node->entries[node->entry_count++];
+    entry->bytes = world_take(size);
+    memcpy(entry->bytes, bytes, size);
+    entry->size = size;
+    entry->room = room;
+}
+
+static void check(struct world *world, uint32_t index)
+{
+    struct sm_violation violation;
+    const struct node *node = &world->nodes[index];
+    if (!sm_check_step(node->machine.sm, node->machine.output, &violation) ||
+        !sm_check(node->machine.sm, &violation)) {
+        world_fall(world, "invariant %s fell at %s, room %" PRIu64 ": %s",
+                   sm_invariant_name(violation.invariant), node->options.name, violation.room,
+                   violation.detail);
+    }
+}
+
+static void carry_out(struct world *world, uint32_t index, const struct sm_effect *effect,
+                      uint64_t entry)
+{
+    struct node *node = &world->nodes[index];
+    switch (effect->kind) {
+    case SM_FX_WRITE:
+        flight_post(world, index, effect);
+        break;
+    case SM_FX_TELL:
+        engine_told(world, index, effect);
+        break;
+    case SM_FX_REPLY:
+        engine_replied(world, index, effect);
+        break;
+    case SM_FX_PAGES_FREE:
+        break; /* engines look at nothing but results; pages are asked of the machine */
+    case SM_FX_FENCE:
+        net_fence(world, index, effect);
+        break;
+    case SM_FX_STOPPED:
+        node->state = NODE_STOPPED;
+        net_silence(world, index);
+        break;
+    default:
+        net_send(world, index, effect, entry);
+        break;
+    }
+}
+
+static void release_effects(struct world *world, uint32_t index)
+{
+    struct node *node = &world->nodes[index];
+    uint64_t entry = 0;
+    const struct sm_effect *effect = gate_pop(node->gate, node->durable, &entry);
+    while (effect != NULL && node->state == NODE_RUNS) {
+        carry_out(world, index, effect, entry);
+        effect = gate_pop(node->gate, node->durable, &entry);
+    }
+}
+
+/* The machine takes an input; its entry is kept behind the others. */
+static void machine_step(struct world *world, uint32_t index, struct sm_input *input)
+{
+    struct node *node = &world->nodes[index];
+    struct journal_machine *machine = &node->machine;
+    struct codec_entry entry;
+    size_t size = 0;
+    input->time_ns = WORLD_MACHINE_BASE + world->now_ns;
+    sm_step(machine->sm, input, machine->output);
+    world->steps++;
+    check(world, index);
+    memset(&entry, 0, sizeof entry);
+    entry.input = *input;
+    entry.wall_ns = WORLD_WALL_BASE + world->now_ns;
+    entry.digest = machine->output->digest;
+    entry.effects = codec_effects_digest(machine->output);
+    entry.transitions = machine->output->transitions;
+    entry.transition_count = machine->output->transition_count;
+    if (input->kind == SM_IN_NODE_STARTED) {
+        entry.bounds = machine->bounds;
+        entry.machine_version = SM_MACHINE_VERSION;
+        entry.program = world_text("stateroom scenario");
+    }
+    if (codec_entry_pack(&entry, &machine->scratch, world->entry, ENTRY_BYTES_MAX, &size) !=
+        STATUS_OK) {
+        world_fall(world, "an entry of %s does not fit %zu bytes", node->options.name,
+                   ENTRY_BYTES_MAX);
+        return;
+    }
+    keep_entry(node, world->entry, size, input->room);
+    gate_push(node->gate, node->entry_count, machine->output);
+}
+
+static bool replay_entries(struct world *world, struct node *node);
+
+/* What was stepped after the last durable entry never happened. */
+static void rebuild(struct world *world, struct node *node)
+{
+    gate_drop_after(node->gate, node->durable);
+    node_forget(node, node->durable);
+    if (!replay_entries(world, node)) {
+        world_fall(world, "the entries of %s do not replay", node->options.name);
+    }
+}
+
+static void journal_fails(struct world *world, uint32_t index)
+{
+    struct node *node = &world->nodes[index];
+    struct sm_input failed = {.kind = SM_IN_JOURNAL_FAILED};
+    node->journal_down = true;
+    machine_step(world, index, &failed);
+    release_effects(world, index);
+    struct event *retry =
+        event_new(world, world->now_ns + RETRY_JOURNAL_NS, CLASS_TIMER, EVENT_RETRY);
+    retry->to = index;
+    event_add(world, retry);
+}
+
+void node_retry(struct world *world, uint32_t index)
+{
+    struct node *node = &world->nodes[index];
+    if (node->state != NODE_RUNS || !node->journal_down) {
+        return;
+    }
+    if (node->disk != WORLD_DISK_OK) {
+        struct event *retry =
+            event_new(world, world->now_ns + RETRY_JOURNAL_NS, CLASS_TIMER, EVENT_RETRY);
+        retry->to = index;
+        event_add(world, retry);
+        return;
+    }
+    struct sm_input works = {.kind = SM_IN_JOURNAL_OK};
+    node->journal_down = false;
+    node->durable = node->entry_count;
+    release_effects(world, index);
+    node_step(world, index, &works);
+}
+
+void node_step(struct world *world, uint32_t index, struct sm_input *input)
+{
+    struct node *node = &world->nodes[index];
+    const bool early = (world->options.protections_off >> SM_PROTECT_JOURNAL_FIRST & 1u) != 0;
+    if (node->state != NODE_RUNS || world->fault[0] != '\0') {
+        return;
+    }
+    if (node->disk != WORLD_DISK_OK && !node->journal_down) {
+        if (early) {
+            /* Without the protection what was stepped is told before it is known to be lost. */
+            machine_step(world, index, input);
+            release_effects(world, index);
+            rebuild(world, node);
+            journal_fails(world, index);
+            return;
+        }
+        journal_fails(world, index);
+    }
+    machine_step(world, index, input);
+    if (!node->journal_down) {
+        node->durable = node->entry_count;
+    }
+    if (node->crash_after_commit && !node->journal_down) {
+        node->crash_after_commit = false;
+        if (early) {
+            release_effects(world, index);
+        }
+        node_die(world, index);
+        return;
+    }
+    release_effects(world, index);
+}
+
+/* ---- process lives
+ * -------------------------------------------------------------------------------------- */
+
+/* The machine anew, from packed entries; each must come out as it was recorded. */
+static bool replay_entries(struct world *world, struct node *node)
+{
+    struct status_detail detail;
+    journal_machine_close(&node->machine);
+    if (journal_machine_open(&node->machine, &detail) != STATUS_OK) {
+        world_fall(world, "%s", detail.text);
+        return false;
+    }
+    for (uint64_t i = 0; i < node->entry_count; i++) {
+        struct codec_entry entry;
+        codec_arena_reset(&world->arena);
+        if (codec_entry_unpack(node->entries[i].bytes, node->entries[i].size, &world->arena,
+                               &entry) != STATUS_OK ||
+            (entry.input.kind == SM_IN_NODE_STARTED &&
+             journal_machine_lay_out(&node->machine, &entry.bounds, &detail) != STATUS_OK)) {
+            return false;
+        }
+        sm_step(node->machine.sm, &entry.input, node->machine.output);
+        if (node->machine.output->digest != entry.digest) {
+            world_fall(world, "entry %" PRIu64 " of %s replays to another state", i + 1u,
+                       node->options.name);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void attach_engines(struct world *world, uint32_t index)
+{
+    const struct world_node_options *o = &world->nodes[index].options;
+    for (uint32_t rank = 0; rank < o->ranks; rank++) {
+        struct sm_input attach = {.kind = SM_IN_ENGINE_ATTACHED};
+        attach.u.engine.rank = rank;
+        attach.u.engine.pages = o->pool_pages;
+        attach.u.engine.aux_slots = 1024;
+        attach.u.engine.geometry = o->geometry;
+        node_step(world, index, &attach);
+    }
+}
+
+static uint64_t id_of(const struct node *node)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) + node->wipes;
+    for (const char *c = node->options.name; *c != '\0'; c++) {
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    }
+    return hash == 0 ? 1 : hash;
+}
+
+void node_start(struct world *world, uint32_t index)
+{
+    struct node *node = &world->nodes[index];
+    struct status_detail detail;
+    struct sm_input input = {.kind = SM_IN_NODE_STARTED};
+    struct sm_in_node_started *in = &input.u.node_started;
+    struct sm_text peers[WORLD_NODES_MAX];
+    node->node_id = id_of(node);
+    node->epoch++;
+    node->state = NODE_RUNS;
+    node->frozen = false;
+    node->journal_down = false;
+    if (!replay_entries(world, node) ||
+        journal_machine_lay_out(&node->machine, &node->options.settings.bounds, &detail) !=
+            STATUS_OK) {
+        world_fall(world, "%s does not come up from its entries", node->options.name);
+        return;
+    }
+    node->link_last = sm_link_last(node->machine.sm);
+    in->node_id = node->node_id;
+    in->epoch = node->epoch;
+    in->name = world_text(node->options.name);
+    in->policy = node->options.settings.policy;
+    in->policy.ranks = node->options.ranks;
+    in->policy.protections_off = world->options.protections_off;
+    memcpy(in->policy.sources_by_hand, node->options.sources_by_hand,
+           sizeof in->policy.sources_by_hand);
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        if (world->nodes[i].options.side != node->options.side) {
+            peers[in->peer_count++] = world_text(world->nodes[i].options.name);
+        }
+    }
+    in->peer_names = peers;
+    node_step(world, index, &input);
+    attach_engines(world, index);
+}
+
+void node_die(struct world *world, uint32_t index)
+{
+    struct node *node = &world->nodes[index];
+    if (node->state != NODE_RUNS) {
+        return;
+    }
+    node->state = NODE_DOWN;
+    node->frozen = false;
+    node->crash_after_commit = false;
+    gate_drop_after(node->gate, 0);
+    node_forget(node, node->durable);
+    while (node->inbox != NULL) {
+        struct event *next = node->inbox->next;
+        event_free(node->inbox);
+        node->inbox = next;
+    }
+    node->inbox_end = &node->inbox;
+    for (uint32_t other = 0; other < world->node_count; other++) {
+        world->connections[index][other].up = false;
+    }
+    net_silence(world, index);
+}
+
+void world_crash(struct world *world, uint32_t node, bool after_commit)
+{
+    if (after_commit) {
+        world->nodes[node].crash_after_commit = true;
+    } else {
+        node_die(world, node);
+    }
+}
+
+void world_restart(struct world *world, uint32_t index, bool wipe)
+{
+    struct node *node = &world->nodes[index];
+    if (node->state == NODE_RUNS) {
+        node_die(world, index);
+    }
+    if (wipe) {
+        node_forget(node, 0);
+        node->durable = 0;
+        node->wipes++;
+        node->epoch = 0;
+    }
+    node_start(world, index);
+    net_connect_later(world, index);
+}
+
+void world_stop(struct world *world, uint32_t node)
+{
+    struct sm_input stop = {.kind = SM_IN_NODE_STOP};
+    if (world->nodes[node].frozen) {
+        event_input(world, world->now_ns, CLASS_STATEMENT, node, &stop);
+    } else {
+        node_step(world, node, &stop);
+    }
+}
+
+void world_disk(struct world *world, uint32_t node, enum world_disk disk)
+{
+    world->nodes[node].disk = disk;
+}
+
+/* ---- engines
+ * -------------------------------------------------------------------------------------------- */
+
+struct world_log *log_add(struct world *world, enum world_log_kind kind)
+{
+    world->logs =
+        world_grow(world->logs, &world->log_capacity, world->log_count, sizeof *world->logs);
+    struct world_log *log = &world->logs[world->log_count++];
+    memset(log, 0, sizeof *log);
+    log->kind = kind;
+    log->time_ns = world->now_ns;
+    return log;
+}
+
+void world_command(struct world *world, uint32_t index, struct sm_input *input)
+{
+    struct node *node = &world->nodes[index];
+    input->u.command.request = ++node->request_next << 8 | input->kind;
+    if (node->state != NODE_RUNS) {
+        /* libstateroom says this by itself when no node answers. */
+        struct world_log *log = log_add(world, WORLD_REFUSED);
+        log->room = input->room;
+        log->node = index;
+        log->rank = input->u.command.rank;
+        log->command = input->kind;
+        log->http = 503;
+        (void)snprintf(log->reason, sizeof log->reason, "the node does not run");
+        return;
+    }
+    if (node->frozen) {
+        event_input(world, world->now_ns, CLASS_STATEMENT, index, input);
+        return;
+    }
+    if (input->kind == SM_IN_OPEN && input->u.command.side == SM_DECODE) {
+        struct destination *destination = world_take(sizeof *destination);
+        destination->room = input->room;
+        destination->rank = input->u.command.rank;
+        destination->from = UINT32_MAX;
+        for (uint32_t i = 0; i < input->u.command.pages.count; i++) {
+            destination->page_count += input->u.command.pages.at[i].count;
+        }
+        destination->pages = world_take(destination->page_count * sizeof *destination->pages);
+        uint32_t used = 0;
+        for (uint32_t i = 0; i < input->u.command.pages.count; i++) {
+            for (uint32_t k = 0; k < input->u.command.pages.at[i].count; k++) {
+                destination->pages[used++] = input->u.command.pages.at[i].first + k;
+            }
+        }
+        for (uint32_t i = 0; i < world->node_count; i++) {
+            const struct sm_text name = input->u.command.peer;
+            const struct world_node_options *other = &world->nodes[i].options;
+            const bool named =
+                name.size == strlen(other->name) && memcmp(name.bytes, other->name, name.size) == 0;
+            if (other->side == SM_PREFILL && (named || name.size == 0)) {
+                destination->from = i;
+            }
+        }
+        destination->next = node->destinations;
+        node->destinations = destination;
+    }
+    node_step(world, index, input);
+}
+
+void engine_replied(struct world *world, uint32_t index, const struct sm_effect *effect)
+{
+    struct node *node = &world->nodes[index];
+    struct sm_half_view view;
+    const uint32_t kind = (uint32_t)(effect->u.reply.request & 0xffu);
+    if (effect->u.reply.refusal != 0) {
+        struct world_log *log = log_add(world, WORLD_REFUSED);
+        log->room = effect->room;
+        log->node = index;
+        log->rank = effect->rank;
+        log->command = kind;
+        log->http = effect->u.reply.http;
+        (void)snprintf(log->reason, sizeof log->reason, "%.*s", (int)effect->u.reply.reason.size,
+                       effect->u.reply.reason.bytes);
+    }
+    if (kind != SM_IN_OPEN || effect->side != SM_DECODE) {
+        return;
+    }
+    for (struct destination **at = &node->destinations; *at != NULL; at = &(*at)->next) {
+        struct destination *d = *at;
+        if (d->room != effect->room || d->rank != effect->rank || d->generation != 0) {
+            continue;
+        }
+        if (effect->u.reply.refusal != 0) {
+            *at = d->next;
+            free(d->pages);
+            free(d);
+        } else if (sm_half_find(node->machine.sm, effect->room, SM_DECODE, &view)) {
+            d->generation = view.generation;
+            d->epoch = node->epoch;
+        }
+        return;
+    }
+}
+
+static bool told_before(struct node *node, const struct sm_effect *effect, uint32_t *out_life)
+{
+    *out_life = 1;
+    for (const struct told *t = node->told; t != NULL; t = t->next) {
+        if (t->room == effect->room && t->rank == effect->rank) {
+            if (t->generation == effect->generation) {
+                return true;
+            }
+            (*out_life)++;
+        }
+    }
+    struct told *told = world_take(sizeof *told);
+    *told = (struct told){effect->room, effect->generation, effect->rank, node->told};
+    node->told = told;
+    return false;
+}
+
+static void confirm(struct world *world, uint32_t index, const struct sm_effect *effect,
+                    uint32_t kind)
+{
+    struct sm_input input = {.kind = kind, .room = effect->room};
+    input.u.command.side = effect->side;
+    input.u.command.rank = effect->rank;
+    input.u.command.generation = effect->generation;
+    input.u.command.aux_slot = SM_AUX_NONE;
+    input.u.command.peer = world_text("");
+    input.u.command.cause.reason = world_text("");
+    if (kind == SM_IN_RELEASE) {
+        input.u.command.request = ++world->nodes[index].request_next << 8 | kind;
+    }
+    event_input(world, world->now_ns, CLASS_MESSAGE, index, &input);
+}
+
+void engine_told(struct world *world, uint32_t index, const struct sm_effect *effect)
+{
+    struct node *node = &world->nodes[index];
+    uint32_t life = 0;
+    if (node->muted[effect->rank]) {
+        return; /* it is told again when it reads again */
+    }
+    if (!told_before(node, effect, &life)) {
+        struct world_log *log = log_add(world, WORLD_TOLD);
+        log->room = effect->room;
+        log->node = index;
+        log->rank = effect->rank;
+        log->outcome = effect->u.tell.outcome;
+        log->http = effect->u.tell.cause.http;
+        log->life = life;
+        (void)snprintf(log->reason, sizeof log->reason, "%.*s",
+                       (int)effect->u.tell.cause.reason.size, effect->u.tell.cause.reason.bytes);
+    }
+    confirm(world, index, effect, SM_IN_DELIVERED);
+    if (node->options.auto_release) {
+        confirm(world, index, effect, SM_IN_RELEASE);
+    }
+}
+
+/* An engine that stops reading loses its attachment's results and is told them when it is back. */
+void world_mute(struct world *world, uint32_t index, uint32_t rank, bool muted)
+{
+    struct node *node = &world->nodes[index];
+    if (node->muted[rank] == muted) {
+        return;
+    }
+    node->muted[rank] = muted;
+    if (!muted) {
+        struct sm_input attach = {.kind = SM_IN_ENGINE_ATTACHED};
+        attach.u.engine.rank = rank;
+        attach.u.engine.pages = node->options.pool_pages;
+        attach.u.engine.aux_slots = 1024;
+        attach.u.engine.geometry = node->options.geometry;
+        event_input(world, world->now_ns, CLASS_MESSAGE, index, &attach);
+    }
+}
+
+void world_reuse(struct world *world, uint32_t index, uint32_t rank, const struct sm_runs *pages)
+{
+    struct node *node = &world->nodes[index];
+    for (uint32_t i = 0; i < pages->count; i++) {
+        for (uint32_t k = 0; k < pages->at[i].count; k++) {
+            const uint32_t page = pages->at[i].first + k;
+            for (uint32_t s = 0; s < WORLD_STAMPS && page < node->options.pool_pages; s++) {
+                node->stamps[rank][page * WORLD_STAMPS + s] = (struct stamp){UINT64_MAX, 0, 0};
+            }
+        }
+    }
+}
