@@ -132,7 +132,7 @@ static bool hex_bytes(struct parser *p, struct scenario_statement *s)
         if (!parse_hex_digit(text[2u + i], &nibble)) {
             return parse_wrong(p, column + 2u + (uint32_t)i, "not a hexadecimal digit");
         }
-        s->bytes[i / 2u] = (unsigned char)(s->bytes[i / 2u] << 4 | nibble);
+        s->bytes[i / 2u] = (unsigned char)((uint32_t)s->bytes[i / 2u] << 4 | nibble);
     }
     return true;
 }
