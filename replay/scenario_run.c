@@ -518,7 +518,7 @@ static enum status keep_journals(const struct running *r, struct status_detail *
 
 static void settle(struct running *r)
 {
-    const char *fault = world_fault(r->world);
+    const char *fault = r->s->end_ns == 0 ? world_owed(r->world) : world_fault(r->world);
     for (uint32_t i = 0; i < r->s->expectation_count && fault == NULL; i++) {
         struct watch *w = &r->watches[i];
         const bool open = !w->reported && !w->holds;

@@ -301,6 +301,47 @@ uint32_t world_data(const struct world *world, uint32_t index, uint32_t rank, ui
            (foreign > 0 ? (uint32_t)WORLD_DATA_FOREIGN : 0);
 }
 
+/* How often it was told, or an open of it accepted, since the journal of its node began. */
+static uint32_t count_logs(const struct world *world, enum world_log_kind kind,
+                           const struct world_log *like)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < world->log_count; i++) {
+        const struct world_log *log = &world->logs[i];
+        count += log->kind == kind && log->room == like->room && log->node == like->node &&
+                 log->rank == like->rank && log->time_ns >= world->nodes[like->node].wiped_ns;
+    }
+    return count;
+}
+
+const char *world_owed(struct world *world)
+{
+    for (uint32_t i = 0; i < world->log_count; i++) {
+        const struct world_log *log = &world->logs[i];
+        const struct node *node = &world->nodes[log->node];
+        struct sm_half_view view;
+        if (node->state == NODE_DOWN || node->frozen || node->muted[log->rank] ||
+            log->time_ns < node->wiped_ns) {
+            continue;
+        }
+        if (log->kind == WORLD_OPENED && count_logs(world, WORLD_TOLD, log) == 0) {
+            world_fall(world,
+                       "no_lost_verdict: room %" PRIu64 ": %s.%u has opened it and waits for ever",
+                       log->room, node->options.name, log->rank);
+        }
+        if (log->kind == WORLD_TOLD && count_logs(world, WORLD_TOLD, log) == 1u &&
+            sm_half_find(node->machine.sm, log->room, node->options.side, &view) &&
+            count_logs(world, WORLD_OPENED, log) <= 1u && view.outcome != SM_OUTCOME_NONE &&
+            view.outcome != log->outcome) {
+            world_fall(world,
+                       "one_verdict: room %" PRIu64 ": %s.%u was told %s and the node knows %s",
+                       log->room, node->options.name, log->rank, sm_outcome_name(log->outcome),
+                       sm_outcome_name(view.outcome));
+        }
+    }
+    return world_fault(world);
+}
+
 /* ---- journals
  * ------------------------------------------------------------------------------------------- */
 

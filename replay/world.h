@@ -144,13 +144,13 @@ bool world_alive(const struct world *world, uint32_t node);
 bool world_quiescent(const struct world *world);
 bool world_journal_failed(const struct world *world, uint32_t node);
 
-enum world_log_kind { WORLD_TOLD = 1, WORLD_NOTICE, WORLD_REFUSED, WORLD_WRITE };
+enum world_log_kind { WORLD_TOLD = 1, WORLD_NOTICE, WORLD_REFUSED, WORLD_WRITE, WORLD_OPENED };
 /* Something that was seen once; they are kept in order. */
 struct world_log {
     enum world_log_kind kind;
     uint64_t time_ns;
     uint64_t room;
-    uint32_t node; /* told, refused: where; notice, write: to whom */
+    uint32_t node; /* told, refused, opened: where; notice, write: to whom */
     uint32_t rank;
     uint32_t from;    /* notice, write: the node */
     uint32_t command; /* refused: enum sm_input_kind */
@@ -170,6 +170,12 @@ enum world_data {
 };
 /* What the destination pages of the room's newest life on that rank hold; bit set. */
 uint32_t world_data(const struct world *world, uint32_t node, uint32_t rank, uint64_t room);
+
+/*
+ * When nothing is left to happen: whether everybody has what is owed. NULL, or what is missing: an
+ * engine that waits for ever, or a verdict that a restarted node does not know any more.
+ */
+const char *world_owed(struct world *world);
 
 /* Writes a node's entries as a journal into a new directory. */
 enum status world_save_journal(const struct world *world, uint32_t node, const char *path,

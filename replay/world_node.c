@@ -325,6 +325,7 @@ void world_restart(struct world *world, uint32_t index, bool wipe)
         node_forget(node, 0);
         node->durable = 0;
         node->wipes++;
+        node->wiped_ns = world->now_ns;
         node->epoch = 0;
     }
     node_start(world, index);
@@ -424,6 +425,12 @@ void engine_replied(struct world *world, uint32_t index, const struct sm_effect 
         (void)snprintf(log->reason, sizeof log->reason, "%.*s", (int)effect->u.reply.reason.size,
                        effect->u.reply.reason.bytes);
     }
+    if (kind == SM_IN_OPEN && effect->u.reply.refusal == 0) {
+        struct world_log *log = log_add(world, WORLD_OPENED);
+        log->room = effect->room;
+        log->node = index;
+        log->rank = effect->rank;
+    }
     if (kind != SM_IN_OPEN || effect->side != SM_DECODE) {
         return;
     }
@@ -494,6 +501,14 @@ void engine_told(struct world *world, uint32_t index, const struct sm_effect *ef
         log->life = life;
         (void)snprintf(log->reason, sizeof log->reason, "%.*s",
                        (int)effect->u.tell.cause.reason.size, effect->u.tell.cause.reason.bytes);
+        if (effect->side == SM_DECODE && effect->u.tell.outcome == SM_OUTCOME_SUCCEEDED &&
+            !node->reused &&
+            (world_data(world, index, effect->rank, effect->room) & WORLD_DATA_INTACT) == 0) {
+            world_fall(world,
+                       "success_is_complete: room %" PRIu64 ": %s.%u is told success and its pages "
+                       "do not hold the room's bytes",
+                       effect->room, node->options.name, effect->rank);
+        }
     }
     confirm(world, index, effect, SM_IN_DELIVERED);
     if (node->options.auto_release) {
@@ -522,6 +537,7 @@ void world_mute(struct world *world, uint32_t index, uint32_t rank, bool muted)
 void world_reuse(struct world *world, uint32_t index, uint32_t rank, const struct sm_runs *pages)
 {
     struct node *node = &world->nodes[index];
+    node->reused = true;
     for (uint32_t i = 0; i < pages->count; i++) {
         for (uint32_t k = 0; k < pages->at[i].count; k++) {
             const uint32_t page = pages->at[i].first + k;

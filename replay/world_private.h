@@ -61,6 +61,8 @@ struct node {
     uint64_t entry_capacity;
     uint64_t durable;
     bool muted[WORLD_RANKS_MAX];
+    bool reused; /* an engine gave pages away that it did not have: data is not looked at */
+    uint64_t wiped_ns;
     struct stamp *stamps[WORLD_RANKS_MAX]; /* decode: pages x WORLD_STAMPS */
     struct destination *destinations;
     struct told *told;
