@@ -126,6 +126,7 @@ static void on_attached(struct stateroom *s, const Stateroom__Engine__Attached *
 {
     const bool first = s->epoch == 0;
     const bool other = !first && (s->epoch != attached->epoch || s->node_id != attached->node_id);
+    s->other_node = s->other_node || (!first && s->node_id != attached->node_id);
     s->attached = true;
     s->error[0] = '\0';
     s->node_id = attached->node_id;
@@ -184,6 +185,11 @@ bool client_sweep(struct stateroom *s, struct stateroom_event *out)
         }
     }
     s->sweeping = false;
+    if (s->other_node) {
+        s->other_node = false;
+        memset(s->told, 0, CLIENT_TOLD_MAX * sizeof *s->told);
+        s->told_next = 0;
+    }
     return false;
 }
 

@@ -59,6 +59,7 @@ struct stateroom {
     uint32_t sweep_pending;
     uint64_t sweep_told;
     bool sweeping;
+    bool other_node; /* after the sweep what was told is forgotten: another node counts anew */
     bool back_due;
     struct codec_arena arena;
     void *arena_memory;

@@ -214,6 +214,9 @@ static void on_answer(struct control_turn *turn, const struct fabric_answer *ans
                            monotonic_ns());
         }
         break;
+    case ANSWER_LINK_GONE:
+        peer_drop(node->peers, answer->peer, answer->link, "its data connection was closed");
+        break;
     case ANSWER_CONNECTED:
         peer_up(turn, answer);
         break;

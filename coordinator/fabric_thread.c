@@ -75,20 +75,22 @@ static void report_results(struct node *node)
 /* ---- orders of the control plane
  * ------------------------------------------------------------------------- */
 
-static void give_local(struct node *node, uint32_t peer, uint32_t link)
+/* False: the connection is not there any more, and the peer must begin a new one. */
+static bool give_local(struct node *node, uint32_t peer, uint32_t link)
 {
     struct status_detail detail;
     struct fabric_answer local;
     memset(&local, 0, sizeof local);
-    local.kind = ANSWER_LOCAL;
     local.peer = peer;
     local.link = link;
     local.well = data_link_local(node->data, peer, link, &local.endpoint, &detail) == STATUS_OK;
+    local.kind = local.well ? ANSWER_LOCAL : ANSWER_LINK_GONE;
     if (!local.well) {
         log_event(LOG_ERROR_LEVEL, "fabric.link_failed", "peer=%s link=%u reason=\"%s\"",
                   node->config.peers[peer].name, link, detail.text);
     }
     answer(node, &local);
+    return local.well;
 }
 
 static void open_link(struct fabric_turn *turn, const struct fabric_order *order)
@@ -151,7 +153,7 @@ static void change_pool(struct fabric_turn *turn, const struct fabric_order *ord
     }
     for (uint32_t peer = 0; peer < node->config.peer_count; peer++) {
         if (turn->open[peer].used) {
-            give_local(node, peer, turn->open[peer].link);
+            turn->open[peer].used = give_local(node, peer, turn->open[peer].link);
         }
     }
     answer(node, &done);

@@ -45,7 +45,8 @@ enum fabric_answer_kind {
     ANSWER_LOCAL = 1,  /* peer, link, endpoint: for peer_set_local */
     ANSWER_CONNECTED,  /* peer, link */
     ANSWER_POOL_ADDED, /* rank; after the ANSWER_LOCALs that announce it */
-    ANSWER_POOL_GONE   /* rank */
+    ANSWER_POOL_GONE,  /* rank */
+    ANSWER_LINK_GONE   /* peer, link: a pool that went in mid-write took the connection with it */
 };
 
 struct fabric_answer {

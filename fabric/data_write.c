@@ -22,6 +22,7 @@ void data_fail(struct writing *writing, int32_t code, const char *text)
     }
     writing->planned_out = true;
     writing->aux_pending = false;
+    writing->has_kept = false; /* its pool may be gone */
 }
 
 void data_finish(struct data *data, struct writing *writing)

@@ -329,10 +329,9 @@ const char *world_owed(struct world *world)
                        "no_lost_verdict: room %" PRIu64 ": %s.%u has opened it and waits for ever",
                        log->room, node->options.name, log->rank);
         }
-        if (log->kind == WORLD_TOLD && count_logs(world, WORLD_TOLD, log) == 1u &&
+        if (log->kind == WORLD_TOLD &&
             sm_half_find(node->machine.sm, log->room, node->options.side, &view) &&
-            count_logs(world, WORLD_OPENED, log) <= 1u && view.outcome != SM_OUTCOME_NONE &&
-            view.outcome != log->outcome) {
+            view.generation == log->generation && view.outcome != log->outcome) {
             world_fall(world,
                        "one_verdict: room %" PRIu64 ": %s.%u was told %s and the node knows %s",
                        log->room, node->options.name, log->rank, sm_outcome_name(log->outcome),

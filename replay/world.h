@@ -156,7 +156,8 @@ struct world_log {
     uint32_t command; /* refused: enum sm_input_kind */
     uint32_t outcome;
     uint32_t http;
-    uint32_t life; /* told: 1 for the first life that was told there */
+    uint64_t generation; /* told */
+    uint32_t life;       /* told: 1 for the first life that was told there */
     char reason[SM_REASON_BYTES_MAX + 1u];
 };
 uint32_t world_log_count(const struct world *world);

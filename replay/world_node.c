@@ -116,6 +116,7 @@ static void machine_step(struct world *world, uint32_t index, struct sm_input *i
 }
 
 static bool replay_entries(struct world *world, struct node *node);
+static void unanswered(struct world *world, uint32_t index, const struct sm_input *input);
 
 /* What was stepped after the last durable entry never happened. */
 static void rebuild(struct world *world, struct node *node)
@@ -296,6 +297,10 @@ void node_die(struct world *world, uint32_t index)
     node_forget(node, node->durable);
     while (node->inbox != NULL) {
         struct event *next = node->inbox->next;
+        if (node->inbox->kind == EVENT_INPUT && sm_input_is_command(node->inbox->input.kind) &&
+            node->inbox->input.u.command.request != 0) {
+            unanswered(world, index, &node->inbox->input);
+        }
         event_free(node->inbox);
         node->inbox = next;
     }
@@ -326,6 +331,11 @@ void world_restart(struct world *world, uint32_t index, bool wipe)
         node->durable = 0;
         node->wipes++;
         node->wiped_ns = world->now_ns;
+        while (node->told != NULL) { /* another node, whose lives are counted anew */
+            struct told *next = node->told->next;
+            free(node->told);
+            node->told = next;
+        }
         node->epoch = 0;
     }
     node_start(world, index);
@@ -361,23 +371,24 @@ struct world_log *log_add(struct world *world, enum world_log_kind kind)
     return log;
 }
 
+/* libstateroom says this by itself when no node answers. */
+static void unanswered(struct world *world, uint32_t index, const struct sm_input *input)
+{
+    struct world_log *log = log_add(world, WORLD_REFUSED);
+    log->room = input->room;
+    log->node = index;
+    log->rank = input->u.command.rank;
+    log->command = input->kind;
+    log->http = 503;
+    (void)snprintf(log->reason, sizeof log->reason, "the node does not run");
+}
+
 void world_command(struct world *world, uint32_t index, struct sm_input *input)
 {
     struct node *node = &world->nodes[index];
     input->u.command.request = ++node->request_next << 8 | input->kind;
     if (node->state != NODE_RUNS) {
-        /* libstateroom says this by itself when no node answers. */
-        struct world_log *log = log_add(world, WORLD_REFUSED);
-        log->room = input->room;
-        log->node = index;
-        log->rank = input->u.command.rank;
-        log->command = input->kind;
-        log->http = 503;
-        (void)snprintf(log->reason, sizeof log->reason, "the node does not run");
-        return;
-    }
-    if (node->frozen) {
-        event_input(world, world->now_ns, CLASS_STATEMENT, index, input);
+        unanswered(world, index, input);
         return;
     }
     if (input->kind == SM_IN_OPEN && input->u.command.side == SM_DECODE) {
@@ -407,7 +418,11 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
         destination->next = node->destinations;
         node->destinations = destination;
     }
-    node_step(world, index, input);
+    if (node->frozen) {
+        event_input(world, world->now_ns, CLASS_STATEMENT, index, input);
+    } else {
+        node_step(world, index, input);
+    }
 }
 
 void engine_replied(struct world *world, uint32_t index, const struct sm_effect *effect)
@@ -499,6 +514,7 @@ void engine_told(struct world *world, uint32_t index, const struct sm_effect *ef
         log->outcome = effect->u.tell.outcome;
         log->http = effect->u.tell.cause.http;
         log->life = life;
+        log->generation = effect->generation;
         (void)snprintf(log->reason, sizeof log->reason, "%.*s",
                        (int)effect->u.tell.cause.reason.size, effect->u.tell.cause.reason.bytes);
         if (effect->side == SM_DECODE && effect->u.tell.outcome == SM_OUTCOME_SUCCEEDED &&

@@ -409,3 +409,9 @@ Test(data_faults, a_source_pool_goes_and_comes_again_over_tcp, .timeout = 60)
     source_pool_again("tcp", false);
     source_pool_again("tcp", true);
 }
+
+Test(data_faults, a_source_pool_goes_and_comes_again_over_shm, .timeout = 60)
+{
+    source_pool_again("shm", false);
+    source_pool_again("shm", true);
+}
