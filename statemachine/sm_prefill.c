@@ -264,7 +264,15 @@ static bool complete(const struct sm *sm, const struct sm_half *half)
 {
     uint64_t sources = 0;
     for (uint32_t at = half->destinations; at != SM_NONE; at = sm_destination_at(sm, at)->next) {
-        sources |= sm_destination_at(sm, at)->sources;
+        const struct sm_destination *destination = sm_destination_at(sm, at);
+        const uint32_t peer = half->lives[destination->life].peer;
+        if (destination->link <= sm_peer_at(sm, peer)->fenced_link &&
+            sm_protected(sm, SM_PROTECT_FENCE)) {
+            /* Its writes ended with the fence, not by arriving. The peer may still name its
+             * verdict; else the half fails with the connection. */
+            return false;
+        }
+        sources |= destination->sources;
     }
     for (uint32_t rank = 0; rank < sm->policy.ranks; rank++) {
         if ((sources >> rank & 1u) == 0) {
