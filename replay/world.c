@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GATE_BYTES ((size_t)8 << 20)
+#define GATE_BYTES ((size_t)256 << 20) /* as a node has it; address space, not memory */
 #define ARENA_BYTES ((size_t)32 << 20)
 
 void *world_take(size_t bytes)
@@ -324,7 +324,8 @@ const char *world_owed(struct world *world)
             log->time_ns < node->wiped_ns) {
             continue;
         }
-        if (log->kind == WORLD_OPENED && count_logs(world, WORLD_TOLD, log) == 0) {
+        if (log->kind == WORLD_OPENED && log->life == 0 &&
+            count_logs(world, WORLD_TOLD, log) == 0) {
             world_fall(world,
                        "no_lost_verdict: room %" PRIu64 ": %s.%u has opened it and waits for ever",
                        log->room, node->options.name, log->rank);

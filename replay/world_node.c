@@ -135,23 +135,12 @@ static void journal_fails(struct world *world, uint32_t index)
     node->journal_down = true;
     machine_step(world, index, &failed);
     release_effects(world, index);
-    struct event *retry =
-        event_new(world, world->now_ns + RETRY_JOURNAL_NS, CLASS_TIMER, EVENT_RETRY);
-    retry->to = index;
-    event_add(world, retry);
 }
 
 void node_retry(struct world *world, uint32_t index)
 {
     struct node *node = &world->nodes[index];
-    if (node->state != NODE_RUNS || !node->journal_down) {
-        return;
-    }
-    if (node->disk != WORLD_DISK_OK) {
-        struct event *retry =
-            event_new(world, world->now_ns + RETRY_JOURNAL_NS, CLASS_TIMER, EVENT_RETRY);
-        retry->to = index;
-        event_add(world, retry);
+    if (node->state != NODE_RUNS || !node->journal_down || node->disk != WORLD_DISK_OK) {
         return;
     }
     struct sm_input works = {.kind = SM_IN_JOURNAL_OK};
@@ -338,8 +327,11 @@ void world_restart(struct world *world, uint32_t index, bool wipe)
         }
         node->epoch = 0;
     }
-    node_start(world, index);
-    net_connect_later(world, index);
+    node->wants_start = node->disk != WORLD_DISK_OK;
+    if (!node->wants_start) {
+        node_start(world, index);
+        net_connect_later(world, index);
+    }
 }
 
 void world_stop(struct world *world, uint32_t node)
@@ -355,6 +347,16 @@ void world_stop(struct world *world, uint32_t node)
 void world_disk(struct world *world, uint32_t node, enum world_disk disk)
 {
     world->nodes[node].disk = disk;
+    if (disk == WORLD_DISK_OK && world->nodes[node].wants_start) {
+        world_restart(world, node, false);
+    }
+    if (disk == WORLD_DISK_OK && world->nodes[node].journal_down) {
+        /* The node tries once a second. */
+        struct event *retry =
+            event_new(world, world->now_ns + RETRY_JOURNAL_NS, CLASS_TIMER, EVENT_RETRY);
+        retry->to = node;
+        event_add(world, retry);
+    }
 }
 
 /* ---- engines
@@ -445,6 +447,13 @@ void engine_replied(struct world *world, uint32_t index, const struct sm_effect 
         log->room = effect->room;
         log->node = index;
         log->rank = effect->rank;
+    }
+    for (uint32_t i = 0; kind == SM_IN_RELEASE && i < world->log_count; i++) {
+        struct world_log *log = &world->logs[i];
+        if (log->kind == WORLD_OPENED && log->room == effect->room && log->node == index &&
+            log->rank == effect->rank) {
+            log->life = 1; /* the engine does not wait for it any more */
+        }
     }
     if (kind != SM_IN_OPEN || effect->side != SM_DECODE) {
         return;

@@ -47,6 +47,7 @@ struct node {
     enum node_state state;
     bool frozen;
     bool crash_after_commit;
+    bool wants_start; /* a start that cannot be written down fails; its supervisor tries again */
     enum world_disk disk;
     bool journal_down;
     uint64_t node_id;

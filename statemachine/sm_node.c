@@ -134,6 +134,12 @@ static void on_journal(struct sm *sm, const struct sm_input *input, struct sm_ou
         return;
     }
     sm->journal_failed = failed;
+    for (uint32_t i = 0; i < sm->peer_count && !failed; i++) {
+        /* Fences that were ordered meanwhile leave now. */
+        struct sm_peer *peer = sm_peer_at(sm, i);
+        peer->fence_asked_ns =
+            peer->fence_asked > peer->fenced_link ? sm->now_ns : peer->fence_asked_ns;
+    }
     (void)sm_emit(sm, out, failed ? SM_TR_JOURNAL_FAILED : SM_TR_JOURNAL_OK, NULL);
     sm_settle_all(sm);
 }

@@ -175,12 +175,32 @@ static void quarantine_rank(struct sm *sm, struct sm_output *out, struct sm_half
     transition->a = rank->pages.pages;
 }
 
+/*
+ * When nobody will say any more that a rank's pages are out of reach: drain_timeout after the fence
+ * was ordered. Not before it was, and not while the order cannot be written down: a node that was
+ * frozen, or had no disk, has not given the fabric a chance yet.
+ */
+static uint64_t hopeless_at(const struct sm *sm, const struct sm_half *half,
+                            const struct sm_rank *rank)
+{
+    const uint64_t overdue_ns = half->verdict_ns + sm->policy.drain_timeout_ns;
+    if (half->side != SM_DECODE || rank->peer == SM_NONE) {
+        return overdue_ns + sm->policy.drain_timeout_ns;
+    }
+    const struct sm_peer *peer = sm_peer_at(sm, rank->peer);
+    if (sm->journal_failed || peer->fence_asked < rank->reach_link) {
+        return SM_NEVER;
+    }
+    const uint64_t asked_ns = peer->fence_asked_ns;
+    return (asked_ns > overdue_ns ? asked_ns : overdue_ns) + sm->policy.drain_timeout_ns;
+}
+
 static void settle_pages(struct sm *sm, struct sm_output *out, struct sm_half *half, uint64_t *wake)
 {
     const uint64_t overdue_ns = half->verdict_ns + sm->policy.drain_timeout_ns;
-    const uint64_t hopeless_ns = overdue_ns + sm->policy.drain_timeout_ns;
     for (uint32_t at = half->ranks; at != SM_NONE; at = sm_rank_at(sm, at)->next) {
         struct sm_rank *rank = sm_rank_at(sm, at);
+        const uint64_t hopeless_ns = hopeless_at(sm, half, rank);
         if (rank->freed) {
             continue;
         }
@@ -191,7 +211,9 @@ static void settle_pages(struct sm *sm, struct sm_output *out, struct sm_half *h
         } else if (sm->now_ns >= hopeless_ns && half->side == SM_DECODE) {
             quarantine_rank(sm, out, half, rank);
         } else {
-            sm_want_wake(wake, sm->now_ns >= overdue_ns ? hopeless_ns : overdue_ns);
+            const uint64_t later_ns =
+                hopeless_ns == SM_NEVER ? sm->now_ns + sm->policy.drain_timeout_ns : hopeless_ns;
+            sm_want_wake(wake, sm->now_ns >= overdue_ns ? later_ns : overdue_ns);
         }
     }
 }

@@ -29,6 +29,7 @@
 struct text {
     char lines[LINES_MAX][LINE_BYTES];
     uint32_t count;
+    uint32_t peace; /* the first line that must stay: from there on nothing goes wrong */
 };
 
 struct cluster {
@@ -283,6 +284,7 @@ static void make_fault(struct cluster *c)
 static void make_peace(struct cluster *c)
 {
     const uint32_t at = FAULTS_END_MS + 10000u;
+    c->text->peace = c->text->count;
     for (uint32_t p = 0; p < c->prefills; p++) {
         for (uint32_t d = 0; d < c->decodes; d++) {
             add(c, "at %ums link P%u D%u up", at, p, d);
@@ -373,11 +375,11 @@ static void shrink(const struct text *text, uint64_t seed, const char *failure, 
     static char bytes[LINES_MAX * LINE_BYTES];
     char now[512];
     uint64_t steps = 0;
-    for (uint32_t chunk = text->count / 2u; chunk > 0; chunk /= 2u) {
-        for (uint32_t at = 0; at < text->count; at += chunk) {
+    for (uint32_t chunk = text->peace / 2u; chunk > 0; chunk /= 2u) {
+        for (uint32_t at = 0; at < text->peace; at += chunk) {
             bool before[LINES_MAX];
             memcpy(before, left_out, sizeof before);
-            for (uint32_t i = at; i < at + chunk && i < text->count; i++) {
+            for (uint32_t i = at; i < at + chunk && i < text->peace; i++) {
                 left_out[i] = true;
             }
             const size_t size = join(text, left_out, bytes, sizeof bytes);
