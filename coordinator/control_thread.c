@@ -160,8 +160,9 @@ static void on_engine_event(struct control_turn *turn, const struct engine_event
         break;
     case ENGINE_IS_GONE:
         log_event(LOG_WARNING_LEVEL, "engine.lost", "rank=%u pid=%" PRIu64 " reason=\"%s\"",
-                  event->rank, event->pid, event->why);
+                  event->rank, event->pid, sm_lost_text(event->lost));
         input.kind = SM_IN_ENGINE_LOST;
+        input.u.engine.lost = event->lost;
         input.u.engine.rank = event->rank;
         tell_machine(turn->node, &input);
         change.kind = ORDER_POOL_REMOVE;

@@ -317,7 +317,7 @@ static bool on_frame(struct engine_links *links, const unsigned char *identity,
         return on_command(links, a, message->command, out_event);
     }
     if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_DETACH) {
-        a->gone_because = "it has detached";
+        a->gone = SM_LOST_DETACHED;
     } else if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_PING) {
         Stateroom__Engine__ToEngine answer;
         Stateroom__Engine__Pong pong;
@@ -360,14 +360,14 @@ static void check_processes(struct engine_links *links, uint64_t now_ns)
     links->next_check_ns = now_ns + CHECK_INTERVAL_NS;
     for (uint32_t rank = 0; rank < links->options.ranks; rank++) {
         struct attachment *a = &links->ranks[rank];
-        if (!a->attached || a->gone_because != NULL) {
+        if (!a->attached || a->gone != 0) {
             continue;
         }
         if (engine_process_ended(a)) {
-            a->gone_because = "its process has ended";
+            a->gone = SM_LOST_ENDED;
         } else if (now_ns - a->last_heard_ns > ENGINE_SILENCE_NS && a->pid_fd < 0 &&
                    a->pid != (uint64_t)getpid()) {
-            a->gone_because = "it has been silent for too long";
+            a->gone = SM_LOST_SILENT;
         }
     }
 }
@@ -376,14 +376,14 @@ static bool give_gone(struct engine_links *links, struct engine_event *out_event
 {
     for (uint32_t rank = 0; rank < links->options.ranks; rank++) {
         struct attachment *a = &links->ranks[rank];
-        if (a->attached && a->gone_because != NULL) {
+        if (a->attached && a->gone != 0) {
             memset(out_event, 0, sizeof *out_event);
             out_event->event = ENGINE_IS_GONE;
             out_event->rank = rank;
-            out_event->why = a->gone_because;
+            out_event->lost = a->gone;
             out_event->pid = a->pid;
             a->attached = false;
-            a->gone_because = NULL;
+            a->gone = 0;
             if (a->shm_name[0] != '\0') {
                 /* A killed engine cannot take its shared memory with it. */
                 (void)shm_unlink(a->shm_name);

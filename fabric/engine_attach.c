@@ -119,16 +119,16 @@ static bool check_attach(struct engine_links *links, const Stateroom__Engine__At
         return false;
     }
     struct attachment *a = &links->ranks[attach->rank];
-    if (a->attached && a->gone_because == NULL && engine_process_ended(a)) {
-        a->gone_because = "its process has ended";
+    if (a->attached && a->gone == 0 && engine_process_ended(a)) {
+        a->gone = SM_LOST_ENDED;
     }
-    if (a->attached && a->gone_because == NULL && a->pid != attach->pid) {
+    if (a->attached && a->gone == 0 && a->pid != attach->pid) {
         (void)snprintf(text, text_size, "rank %u is attached already by process %llu", attach->rank,
                        (unsigned long long)a->pid);
         *out_http = 409;
         return false;
     }
-    if ((a->attached && a->gone_because != NULL) || (!a->attached && a->pool != NULL)) {
+    if ((a->attached && a->gone != 0) || (!a->attached && a->pool != NULL)) {
         (void)snprintf(text, text_size, "the pool of the engine before is still being let go");
         *out_http = 503; /* try again */
         return false;
@@ -158,7 +158,7 @@ void engine_refuse(struct engine_links *links, uint32_t rank, uint32_t http, con
     if (a->attached) {
         links->counters.refused_attaches++;
         engine_say_goodbye(links, a->identity, a->identity_size, http, reason);
-        a->gone_because = "its pool was refused";
+        a->gone = SM_LOST_REFUSED;
     }
 }
 

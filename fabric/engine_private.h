@@ -24,7 +24,7 @@ struct attachment {
     struct pool_layout layout;
     char engine[ENGINE_NAME_BYTES];
     char shm_name[128];
-    const char *gone_because;
+    uint32_t gone; /* enum sm_lost, while the event is to be given; 0 not gone */
 };
 
 struct engine_links {

@@ -189,6 +189,7 @@ static enum status engine_fill(const struct sm_in_engine *in, struct codec_arena
     wire->rank = in->rank;
     wire->pages = in->pages;
     wire->aux_slots = in->aux_slots;
+    wire->lost = in->lost;
     *out_wire = wire;
     return codec_geometry_fill(&in->geometry, arena, &wire->geometry);
 }
@@ -306,6 +307,7 @@ static enum status engine_read(const Stateroom__Journal__Input *wire, struct sm_
     input->u.engine.pages = wire->engine->pages;
     input->u.engine.aux_slots = wire->engine->aux_slots;
     input->u.engine.geometry = codec_geometry_read(wire->engine->geometry);
+    input->u.engine.lost = wire->engine->lost;
     return STATUS_OK;
 }
 

@@ -24,6 +24,16 @@ const char *sm_input_name(uint32_t kind)
     return kind < SM_IN_COUNT ? names[kind] : "none";
 }
 
+const char *sm_lost_text(uint32_t lost)
+{
+    static const char *const texts[] = {
+#define SM_X(name, number, text) [SM_LOST_##name] = (text),
+        SM_LOST_LIST(SM_X)
+#undef SM_X
+    };
+    return lost < SM_LOST_COUNT ? texts[lost] : "";
+}
+
 const char *sm_transition_name(uint32_t kind)
 {
     static const char *const names[] = {[SM_TR_NONE] = "none",

@@ -131,9 +131,14 @@ size_t sm_describe_input(const struct sm_input *input, char *buffer, size_t size
         put_field(&writer, "link", input->u.peer.link);
         break;
     case SM_IN_ENGINE_ATTACHED:
-    case SM_IN_ENGINE_LOST:
         put_field(&writer, "rank", input->u.engine.rank);
         put_field(&writer, "pages", input->u.engine.pages);
+        break;
+    case SM_IN_ENGINE_LOST:
+        put_field(&writer, "rank", input->u.engine.rank);
+        if (input->u.engine.lost != SM_LOST_UNSAID) {
+            put_quoted(&writer, "why", sm_text_of(sm_lost_text(input->u.engine.lost)));
+        }
         break;
     case SM_IN_WRITE_DONE:
         put_field(&writer, "write", input->u.write_done.write);

@@ -154,7 +154,8 @@ static uint64_t engines_digest(const struct sm *sm)
         const struct sm_engine *engine = &sm->engines[i];
         digest = sm_mix(digest, engine->awaited_until_ns);
         digest = sm_mix(digest, (uint64_t)engine->pages << 32 | engine->aux_slots);
-        digest = sm_mix(digest, (uint64_t)engine->life << 32 | engine->state);
+        digest = sm_mix(digest,
+                        (uint64_t)engine->life << 32 | (uint64_t)engine->lost << 8 | engine->state);
         digest =
             sm_mix(digest, (uint64_t)engine->geometry.page_tokens << 32 | engine->geometry.layers);
         digest =

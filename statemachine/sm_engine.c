@@ -619,12 +619,15 @@ static void on_attached(struct sm *sm, const struct sm_input *input, struct sm_o
     tell_again(sm, in->rank);
 }
 
-void sm_engine_lost(struct sm *sm, struct sm_output *out, uint32_t rank)
+void sm_engine_lost(struct sm *sm, struct sm_output *out, uint32_t rank, uint32_t lost)
 {
     struct sm_engine *engine = &sm->engines[rank];
     engine->state = ENGINE_IS_LOST;
+    engine->lost = lost < SM_LOST_COUNT ? (uint8_t)lost : SM_LOST_UNSAID;
     engine->life++;
-    sm_emit(sm, out, SM_TR_ENGINE_LOST, NULL)->rank = rank;
+    struct sm_transition *transition = sm_emit(sm, out, SM_TR_ENGINE_LOST, NULL);
+    transition->rank = rank;
+    transition->text = sm_text_of(sm_lost_text(engine->lost));
     sm_settle_all(sm);
 }
 
@@ -637,7 +640,7 @@ void sm_on_engine(struct sm *sm, const struct sm_input *input, struct sm_output 
         on_attached(sm, input, out);
     } else if (sm->engines[rank].state == ENGINE_IS_ATTACHED ||
                sm->engines[rank].state == ENGINE_AWAITED) {
-        sm_engine_lost(sm, out, rank);
+        sm_engine_lost(sm, out, rank, input->u.engine.lost);
     } else {
         sm_ignore(sm, out, input, SM_IGNORED_DUPLICATE);
     }

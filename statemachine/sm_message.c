@@ -203,8 +203,13 @@ static uint32_t sender(const struct sm_call *call)
 static void end_superseded(const struct sm_call *call, const struct found *found)
 {
     if (found->superseded != NULL) {
+        char bytes[SM_REASON_BYTES_MAX + 1u];
+        struct sm_writer text = {bytes, sizeof bytes, 0};
+        sm_put(&text, "decode node ");
+        sm_put_text(&text, call->input->u.message.peer);
+        sm_put(&text, " has opened the room anew");
         sm_half_fail_text(call->sm, call->out, found->superseded, 503, SM_ORIGIN_PEER,
-                          sm_text_of("decode has opened the room anew"));
+                          sm_writer_text(&text));
         sm_settle(call->sm, call->out, sm_half_index(call->sm, found->superseded));
     }
 }
@@ -634,12 +639,19 @@ uint32_t sm_write_half(const struct sm *sm, uint64_t id)
     return slot == SM_NONE ? SM_NONE : sm_write_at(sm, slot)->half;
 }
 
-static void fail_for_write(const struct sm_call *call, struct sm_half *half)
+static void fail_for_write(const struct sm_call *call, struct sm_half *half,
+                           const struct sm_destination *destination)
 {
     const struct sm_in_write_done *done = &call->input->u.write_done;
     char bytes[SM_REASON_BYTES_MAX + 1u];
     struct sm_writer text = {bytes, sizeof bytes, 0};
-    sm_put(&text, "a write failed: ");
+    sm_put(&text, "a write of node ");
+    sm_put_text(&text, sm_node_name(call->sm));
+    sm_put(&text, " to rank ");
+    sm_put_number(&text, destination->decode_rank);
+    sm_put(&text, " of node ");
+    sm_put_text(&text, sm_peer_name(call->sm, half->lives[destination->life].peer));
+    sm_put(&text, " failed: ");
     if (done->text.size > 0) {
         sm_put_text(&text, done->text);
     } else {
@@ -697,7 +709,7 @@ void sm_do_write_done(const struct sm_call *call)
     transition->a = write.id;
     transition->b = ok;
     if (!ok) {
-        fail_for_write(call, half);
+        fail_for_write(call, half, destination);
     }
     second_verdict(call, half);
     sm_settle(sm, call->out, write.half);

@@ -167,7 +167,7 @@ static void give_up_engines(struct sm *sm, struct sm_output *out)
     for (uint32_t i = 0; i < sm->policy.ranks; i++) {
         if (sm->engines[i].state == ENGINE_AWAITED &&
             sm->engines[i].awaited_until_ns <= sm->now_ns) {
-            sm_engine_lost(sm, out, i);
+            sm_engine_lost(sm, out, i, SM_LOST_AWAITED);
         }
     }
 }

@@ -28,32 +28,52 @@ static bool all_known(const struct sm *sm, const struct sm_half *half)
     return half->opened != 0 && half->destination_count > 0;
 }
 
-static void put_geometry(struct sm_writer *text, const struct sm_geometry *g)
+/* One field of the geometry, when the two sides do not have the same. */
+static void put_difference(const struct sm *sm, struct sm_writer *text, const char *field,
+                           uint32_t here, uint32_t there, struct sm_text peer)
 {
-    sm_put(text, "page_tokens ");
-    sm_put_number(text, g->page_tokens);
-    sm_put(text, ", layers ");
-    sm_put_number(text, g->layers);
-    sm_put(text, ", kv_heads ");
-    sm_put_number(text, g->kv_heads);
-    sm_put(text, ", item_bytes ");
-    sm_put_number(text, g->item_bytes);
-    sm_put(text, ", planes ");
-    sm_put_number(text, g->planes);
-    sm_put(text, ", dtype ");
-    sm_put_number(text, g->dtype);
+    if (here == there) {
+        return;
+    }
+    sm_put(text, field);
+    sm_put(text, " is ");
+    sm_put_number(text, here);
+    sm_put(text, " at prefill node ");
+    sm_put_text(text, sm_node_name(sm));
+    sm_put(text, ", ");
+    sm_put_number(text, there);
+    sm_put(text, " at decode node ");
+    sm_put_text(text, peer);
 }
 
 static void fail_for_geometry(struct sm *sm, struct sm_output *out, struct sm_half *half,
-                              const struct sm_geometry *here, const struct sm_geometry *there)
+                              const struct sm_geometry *here,
+                              const struct sm_destination *destination)
 {
-    char bytes[SM_REASON_BYTES_MAX + 1u];
+    const struct sm_geometry *there = &destination->geometry;
+    const struct sm_text peer = sm_peer_name(sm, half->lives[destination->life].peer);
+    const struct {
+        const char *name;
+        uint32_t here;
+        uint32_t there;
+    } fields[] = {{"page_tokens", here->page_tokens, there->page_tokens},
+                  {"layers", here->layers, there->layers},
+                  {"kv_heads", here->kv_heads, there->kv_heads},
+                  {"item_bytes", here->item_bytes, there->item_bytes},
+                  {"planes", here->planes, there->planes},
+                  {"dtype", here->dtype, there->dtype}};
+    char bytes[1280]; /* six fields, names as long as can be: cut below, at a character */
     struct sm_writer text = {bytes, sizeof bytes, 0};
-    sm_put(&text, "geometry differs: prefill has ");
-    put_geometry(&text, here);
-    sm_put(&text, "; decode has ");
-    put_geometry(&text, there);
-    sm_half_fail_text(sm, out, half, 409, SM_ORIGIN_NODE, sm_writer_text(&text));
+    const char *before = "geometry differs: ";
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (fields[i].here != fields[i].there) {
+            sm_put(&text, before);
+            put_difference(sm, &text, fields[i].name, fields[i].here, fields[i].there, peer);
+            before = "; ";
+        }
+    }
+    sm_half_fail_text(sm, out, half, 409, SM_ORIGIN_NODE,
+                      sm_text_cut(sm_writer_text(&text), SM_REASON_BYTES_MAX));
 }
 
 /* Compares the pools of all sources with all destinations before the first byte; false: failed. */
@@ -66,7 +86,7 @@ static bool geometry_fits(struct sm *sm, struct sm_output *out, struct sm_half *
             if ((destination->sources >> rank & 1u) != 0 && engine->pages > 0 &&
                 destination->geometry.page_tokens != 0 &&
                 !sm_same(&engine->geometry, &destination->geometry, sizeof engine->geometry)) {
-                fail_for_geometry(sm, out, half, &engine->geometry, &destination->geometry);
+                fail_for_geometry(sm, out, half, &engine->geometry, destination);
                 return false;
             }
         }
@@ -87,14 +107,18 @@ static bool connected(const struct sm *sm, const struct sm_half *half,
 static void fail_for_length(struct sm *sm, struct sm_output *out, struct sm_half *half,
                             const struct sm_rank *rank, const struct sm_destination *destination)
 {
-    char bytes[160];
+    char bytes[SM_REASON_BYTES_MAX + 1u];
     struct sm_writer text = {bytes, sizeof bytes, 0};
-    sm_put(&text, "prefill rank ");
+    sm_put(&text, "rank ");
     sm_put_number(&text, rank->rank);
+    sm_put(&text, " of prefill node ");
+    sm_put_text(&text, sm_node_name(sm));
     sm_put(&text, " sent ");
     sm_put_number(&text, rank->pages.pages);
-    sm_put(&text, rank->last_sent ? " pages in all, decode rank " : " pages so far, decode rank ");
+    sm_put(&text, rank->last_sent ? " pages in all, rank " : " pages so far, rank ");
     sm_put_number(&text, destination->decode_rank);
+    sm_put(&text, " of decode node ");
+    sm_put_text(&text, sm_peer_name(sm, half->lives[destination->life].peer));
     sm_put(&text, " published ");
     sm_put_number(&text, destination->pages.pages);
     sm_half_fail_text(sm, out, half, 500, SM_ORIGIN_ENGINE, sm_writer_text(&text));

@@ -138,6 +138,7 @@ void sm_row_engine(struct sm_engine *engine, struct row *row)
     sm_row32(row, &engine->aux_slots);
     sm_row32(row, &engine->life);
     field8(row, &engine->state);
+    field8(row, &engine->lost);
 }
 
 void sm_row_half(struct sm *sm, struct sm_half *half, struct row *row)

@@ -32,6 +32,19 @@ void sm_want_wake(uint64_t *wake_ns, uint64_t at_ns)
     }
 }
 
+/* before, this node's name, after: the other side is told it too, and has to know whose it is. */
+static void fail_here(struct sm *sm, struct sm_output *out, struct sm_half *half, uint16_t http,
+                      const char *before, const char *after)
+{
+    char bytes[SM_REASON_BYTES_MAX + 1u];
+    struct sm_writer text = {bytes, sizeof bytes, 0};
+    sm_put(&text, before);
+    sm_put(&text, half->side == SM_PREFILL ? "prefill node " : "decode node ");
+    sm_put_text(&text, sm_node_name(sm));
+    sm_put(&text, after);
+    sm_half_fail_text(sm, out, half, http, SM_ORIGIN_NODE, sm_writer_text(&text));
+}
+
 /* ---- reasons to end a live half that have nothing to do with its side
  * ----------------------------- */
 
@@ -52,7 +65,7 @@ static void fail_for_stop(struct sm *sm, struct sm_output *out, struct sm_half *
     /* A decode half cannot know whether its writes have begun: it gets the whole grace. */
     const bool moving = half->side == SM_DECODE || anything_sent(sm, half);
     if (!moving || sm->now_ns >= sm->stop_deadline_ns) {
-        sm_half_fail_text(sm, out, half, 503, SM_ORIGIN_NODE, sm_text_of("the node is stopping"));
+        fail_here(sm, out, half, 503, "", " is stopping");
     } else {
         sm_want_wake(wake, sm->stop_deadline_ns);
     }
@@ -63,11 +76,15 @@ static void fail_for_engine(struct sm *sm, struct sm_output *out, struct sm_half
     for (uint32_t at = half->ranks; at != SM_NONE; at = sm_rank_at(sm, at)->next) {
         const struct sm_rank *rank = sm_rank_at(sm, at);
         if (rank->opened && rank->engine_life != sm->engines[rank->rank].life) {
-            char bytes[64];
+            char bytes[SM_REASON_BYTES_MAX + 1u];
             struct sm_writer text = {bytes, sizeof bytes, 0};
             sm_put(&text, "the engine of rank ");
             sm_put_number(&text, rank->rank);
-            sm_put(&text, " is gone");
+            sm_put(&text, half->side == SM_PREFILL ? " at prefill node " : " at decode node ");
+            sm_put_text(&text, sm_node_name(sm));
+            const uint32_t lost = sm->engines[rank->rank].lost;
+            sm_put(&text, lost == SM_LOST_UNSAID ? " is gone" : " is gone: ");
+            sm_put(&text, sm_lost_text(lost));
             sm_half_fail_text(sm, out, half, 500, SM_ORIGIN_ENGINE, sm_writer_text(&text));
             return;
         }
@@ -81,21 +98,22 @@ static void fail_for_deadline(struct sm *sm, struct sm_output *out, struct sm_ha
         sm_want_wake(wake, half->deadline_ns);
         return;
     }
-    const char *text = half->opened == 0 ? "no engine opened the room before its deadline"
-                       : half->phase == SM_PHASE_ALLOCATED
-                           ? "the room's other side did not come before its deadline"
-                           : "the room was not complete before its deadline";
-    sm_half_fail_text(sm, out, half, 504, SM_ORIGIN_NODE, sm_text_of(text));
+    if (half->opened == 0) {
+        fail_here(sm, out, half, 504, "no engine of ", " opened the room before its deadline");
+    } else if (half->phase == SM_PHASE_ALLOCATED) {
+        fail_here(sm, out, half, 504, "the room's other side did not come to ",
+                  " before the deadline");
+    } else {
+        fail_here(sm, out, half, 504, "the room was not complete at ", " before its deadline");
+    }
 }
 
 static void settle_live(struct sm *sm, struct sm_output *out, struct sm_half *half, uint64_t *wake)
 {
     if (half->epoch != sm->epoch) {
-        sm_half_fail_text(sm, out, half, 503, SM_ORIGIN_NODE,
-                          sm_text_of("the coordinator restarted"));
+        fail_here(sm, out, half, 503, "the coordinator restarted: ", "");
     } else if (sm->journal_failed) {
-        sm_half_fail_text(sm, out, half, 503, SM_ORIGIN_NODE,
-                          sm_text_of("the coordinator cannot write its journal"));
+        fail_here(sm, out, half, 503, "the coordinator cannot write its journal: ", "");
         half->by_journal = 1;
     } else {
         fail_for_engine(sm, out, half);

@@ -100,6 +100,7 @@ struct sm_engine {
     uint32_t aux_slots;
     uint32_t life; /* counts up when the engine's process is gone */
     uint8_t state;
+    uint8_t lost; /* enum sm_lost: how the life before this one ended */
 };
 
 /* One engine rank's part in a half. */
@@ -497,7 +498,7 @@ struct sm_call {
 void sm_on_node(struct sm *sm, const struct sm_input *input, struct sm_output *out);
 void sm_on_peer(struct sm *sm, const struct sm_input *input, struct sm_output *out);
 void sm_on_engine(struct sm *sm, const struct sm_input *input, struct sm_output *out);
-void sm_engine_lost(struct sm *sm, struct sm_output *out, uint32_t rank);
+void sm_engine_lost(struct sm *sm, struct sm_output *out, uint32_t rank, uint32_t lost);
 void sm_dispatch(struct sm *sm, const struct sm_input *input, struct sm_output *out);
 
 void sm_do_open(const struct sm_call *call);

@@ -55,7 +55,7 @@ struct parcel {
     uint64_t epoch; /* the sender's */
     struct sm_message body;
     struct sm_run runs[4];
-    char reason[64];
+    char reason[96];
 };
 
 struct flying {

@@ -63,7 +63,7 @@ struct engine_event {
     uint64_t pid;
     const char *engine; /* name and version, hostile text */
     /* gone: */
-    const char *why;
+    uint32_t lost; /* enum sm_lost */
     /* commands: */
     uint32_t kind; /* enum sm_input_kind */
     uint64_t room;

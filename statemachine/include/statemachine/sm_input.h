@@ -87,12 +87,29 @@ struct sm_in_peer {
     uint32_t link;
 };
 
+/* How an engine was lost: X(NAME, number, "text"). The numbers stand in journals. */
+#define SM_LOST_LIST(X)                             \
+    X(UNSAID, 0, "")                                \
+    X(ENDED, 1, "its process has ended")            \
+    X(DETACHED, 2, "it has detached")               \
+    X(SILENT, 3, "it has been silent for too long") \
+    X(REFUSED, 4, "its pool was refused")           \
+    X(AWAITED, 5, "it has not come back since the node restarted")
+
+enum sm_lost {
+#define SM_X(name, number, text) SM_LOST_##name = (number),
+    SM_LOST_LIST(SM_X)
+#undef SM_X
+        SM_LOST_COUNT
+};
+
 /* engine_attached: a rank connected and registered its pool (pages 0: no pool yet). */
 struct sm_in_engine {
     uint32_t rank;
     uint32_t pages;     /* pages of its pool; page numbers are 0..pages-1 */
     uint32_t aux_slots; /* metadata slots of its pool */
     struct sm_geometry geometry;
+    uint32_t lost; /* engine_lost: enum sm_lost */
 };
 
 /* An engine's command. `request` comes back in the reply; 0 asks for none. */
@@ -164,5 +181,8 @@ struct sm_input {
 
 /* "open", "peer_up", ...; "none" for a number that names no input. */
 const char *sm_input_name(uint32_t kind);
+
+/* "its process has ended", ...; "" for a number that names no way. */
+const char *sm_lost_text(uint32_t lost);
 
 #endif

@@ -37,7 +37,7 @@
     X(PEER_FENCED, 9, "peer_fenced")          /* index peer, b link */                             \
     X(PEER_RECOVERED, 10, "peer_recovered")   /* index peer */                                     \
     X(ENGINE_ATTACHED, 11, "engine_attached") /* rank, a pages */                                  \
-    X(ENGINE_LOST, 12, "engine_lost")         /* rank */                                           \
+    X(ENGINE_LOST, 12, "engine_lost")         /* rank; text how */                                 \
     X(HALF_CREATED, 13, "half_created")       /* index peer or SM_NONE */                          \
     X(RANK_OPENED, 14, "rank_opened")         /* rank, a pages */                                  \
     X(RANK_ADMITTED, 15, "rank_admitted")     /* rank */                                           \

@@ -153,8 +153,9 @@ static void fill_entry(struct work *w, uint32_t kind, struct codec_entry *entry)
     } else if (kind == SM_IN_PEER_DOWN || kind == SM_IN_PEER_FENCED) {
         entry->input.u.peer = (struct sm_in_peer){some_name(), (uint32_t)next()};
     } else if (kind == SM_IN_ENGINE_ATTACHED || kind == SM_IN_ENGINE_LOST) {
-        entry->input.u.engine = (struct sm_in_engine){(uint32_t)next() % 64u, (uint32_t)next(),
-                                                      (uint32_t)next(), some_geometry()};
+        entry->input.u.engine =
+            (struct sm_in_engine){(uint32_t)next() % 64u, (uint32_t)next(), (uint32_t)next(),
+                                  some_geometry(), (uint32_t)next() % SM_LOST_COUNT};
     } else if (kind == SM_IN_WRITE_DONE) {
         entry->input.u.write_done =
             (struct sm_in_write_done){next(), -(int32_t)(next() % 200u), some_text()};
@@ -201,6 +202,10 @@ Test(codec, every_input_comes_back_as_it_was)
                      sm_input_name(kind));
         cr_assert_eq(back.input.kind, kind);
         cr_assert_eq(back.input.room, entry.input.room);
+        if (kind == SM_IN_ENGINE_LOST) {
+            cr_assert_eq(back.input.u.engine.rank, entry.input.u.engine.rank);
+            cr_assert_eq(back.input.u.engine.lost, entry.input.u.engine.lost);
+        }
         cr_assert_eq(back.transition_count, entry.transition_count);
         for (uint32_t i = 0; i < back.transition_count; i++) {
             cr_assert_eq(back.transitions[i].room, entry.transitions[i].room);

@@ -98,6 +98,10 @@ Test(sm_image, a_restored_machine_goes_on_alike_from_every_point)
     check_both(&pair);
     pair_complete(&pair, 0);
     check_both(&pair);
+    struct sm_input lost = {.kind = SM_IN_ENGINE_LOST};
+    lost.u.engine.lost = SM_LOST_SILENT;
+    pair_step(&pair, PAIR_P, &lost);
+    check_both(&pair);
     pair_close(&pair);
 }
 
