@@ -100,6 +100,15 @@ static enum status choose(struct data *data, struct status_detail *out_detail)
     return STATUS_OK;
 }
 
+/* Whether endpoints can be made with these options: at the start, not when the first peer comes. */
+static enum status try_endpoint(struct data *data, struct status_detail *out_detail)
+{
+    struct data_endpoint endpoint;
+    TRY(data_link_open(data, 0, 1, &endpoint, out_detail));
+    data_link_fence(data, 0, 1);
+    return STATUS_OK;
+}
+
 enum status data_open(const struct data_options *options, struct data **out_data,
                       struct status_detail *out_detail)
 {
@@ -123,12 +132,13 @@ enum status data_open(const struct data_options *options, struct data **out_data
         status = data_fabric_status(
             out_detail, fi_domain(data->fabric, data->info, &data->domain, NULL), "fi_domain");
     }
+    /* shm has nothing to wait on; tcp has. */
+    data->can_wait = strstr(data->provider, "shm") == NULL;
+    status = status == STATUS_OK ? try_endpoint(data, out_detail) : status;
     if (status != STATUS_OK) {
         data_close(data);
         return status;
     }
-    /* shm has nothing to wait on; tcp has. */
-    data->can_wait = strstr(data->provider, "shm") == NULL;
     *out_data = data;
     return STATUS_OK;
 }

@@ -96,6 +96,26 @@ enum status data_link_local(struct data *data, uint32_t peer, uint32_t number,
     return STATUS_OK;
 }
 
+/* What the provider says of an endpoint that it does not make, with the keys that it was asked by.
+ */
+static enum status explain_open(const struct data *data, enum status status,
+                                struct status_detail *out_detail)
+{
+    if (out_detail == NULL || status == STATUS_NO_MEMORY) {
+        return status;
+    }
+    const struct status_detail why = *out_detail;
+    if (why.foreign_code == -FI_EADDRNOTAVAIL && data->options.address[0] != '\0') {
+        return status_fail(status, out_detail, why.foreign_code,
+                           "fabric.address '%.64s' is not of this host (%.120s); name one that is, "
+                           "or leave it empty for any",
+                           data->options.address, why.text);
+    }
+    return status_fail(status, out_detail, why.foreign_code,
+                       "no endpoint with fabric.provider '%.32s', fabric.address '%.64s': %.180s",
+                       data->options.provider, data->options.address, why.text);
+}
+
 enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
                            struct data_endpoint *out_endpoint, struct status_detail *out_detail)
 {
@@ -115,8 +135,9 @@ enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
     }
     if (status != STATUS_OK) {
         data_link_close(data, link, "it could not be opened");
+        return explain_open(data, status, out_detail);
     }
-    return status;
+    return STATUS_OK;
 }
 
 /* Nothing from the wire is trusted: a region that does not fit its own geometry is refused. */

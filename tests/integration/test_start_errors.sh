@@ -53,6 +53,8 @@ expect 0 'room_deadline: 7s +# flag' "$bin/stateroomd" -c "$dir/a.yaml" --set ro
 expect 2 'listen: .*reachable from other hosts.*insecure' "$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://0.0.0.0:17699
 expect 2 "listen: 'tcp://127.0.0.1' is not an address" "$bin/stateroomd" -c "$dir/a.yaml" --set listen=tcp://127.0.0.1
 expect 1 'provider nonsense does not offer' "$bin/stateroomd" -c "$dir/a.yaml" --set fabric.provider=nonsense
+expect 1 "fabric.address '192.0.2.1' is not of this host" "$bin/stateroomd" -c "$dir/a.yaml" --set fabric.address=192.0.2.1
+[ ! -e "$dir/a.peer" ] || { echo "a node that cannot start leaves a socket"; exit 1; }
 expect 1 'must belong to this user and be closed to others' sh -c "mkdir $dir/open; chmod 755 $dir/open; \
   exec $bin/stateroomd -c $dir/a.yaml --set engines=$dir/open/socket"
 expect 1 'directory cannot be made|cannot be opened' "$bin/stateroomd" -c "$dir/a.yaml" \

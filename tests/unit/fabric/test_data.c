@@ -223,6 +223,23 @@ Test(data, orders_that_make_no_sense_fail_alone, .timeout = 60)
     tear_down(&s);
 }
 
+Test(data, an_address_of_another_host_is_refused_at_the_start_in_words)
+{
+    /* 192.0.2.0/24 is for documents: no host has it. */
+    const struct data_options options = {"tcp", "192.0.2.1", 16, 65536};
+    struct status_detail detail = {"", 0};
+    struct data *data = NULL;
+    cr_assert_neq(data_open(&options, &data, &detail), STATUS_OK);
+    cr_assert_null(data);
+    cr_assert_not_null(strstr(detail.text, "fabric.address '192.0.2.1' is not of this host"), "%s",
+                       detail.text);
+    data = open_plane("tcp"); /* and what was tried first does not stay */
+    struct data_counters counters;
+    data_counters(data, &counters);
+    cr_assert_eq(counters.links, 0u);
+    data_close(data);
+}
+
 Test(data, a_fenced_writer_cannot_write_any_more, .timeout = 60)
 {
     struct setup s;
