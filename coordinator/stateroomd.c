@@ -5,6 +5,7 @@
 #include "schemas/text.h"
 
 #include <getopt.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -264,9 +265,13 @@ static int run(const struct config *config)
         }
     }
     if (!ended) {
-        uint64_t left_ms = config->settings.policy.stop_grace_ns / 1000000u +
-                           config->settings.policy.retry_max_ns / 1000000u + STOP_MARGIN_MS;
-        log_event(LOG_INFO_LEVEL, "node.stopping", "grace_ms=%llu", (unsigned long long)left_ms);
+        const uint64_t grace_ms = config->settings.policy.stop_grace_ns / 1000000u;
+        const uint64_t retry_ms = config->settings.policy.retry_max_ns / 1000000u;
+        uint64_t left_ms = grace_ms + retry_ms + STOP_MARGIN_MS;
+        log_event(LOG_INFO_LEVEL, "node.stopping",
+                  "stop_grace_ms=%" PRIu64 " retry_max_ms=%" PRIu64 " margin_ms=%u "
+                  "longest_ms=%" PRIu64,
+                  grace_ms, retry_ms, STOP_MARGIN_MS, left_ms);
         node_stop(node);
         while (!ended && stop_signals < 2 && left_ms > 0) {
             ended = node_wait(node, 100);
