@@ -80,6 +80,14 @@ static void peer_gone(struct control_turn *turn, const struct peer_event *event)
     tell_machine(turn->node, &input);
 }
 
+static void peer_double(const struct peer_event *event)
+{
+    log_event(LOG_ERROR_LEVEL, "peer.name_twice",
+              "peer=%s node=%016" PRIx64 " other=%016" PRIx64 " reason=\"two nodes say that they "
+              "are %s: the first is heard, the other is not; give each a `name` of its own\"",
+              event->name, event->node_id, event->other_id, event->name);
+}
+
 static void peer_says(struct control_turn *turn, const struct peer_event *event)
 {
     struct sm_input input;
@@ -110,6 +118,9 @@ static void on_peer_event(struct control_turn *turn, const struct peer_event *ev
         break;
     case PEER_IS_GONE:
         peer_gone(turn, event);
+        break;
+    case PEER_IS_DOUBLE:
+        peer_double(event);
         break;
     case PEER_SAYS:
         peer_says(turn, event);

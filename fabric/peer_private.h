@@ -30,6 +30,8 @@ struct peer_state {
     uint32_t remote_ranks;
     struct data_endpoint remote;
     uint64_t last_heard_ns;
+    uint64_t double_node; /* another node that said last that it is this peer; 0 none */
+    uint64_t double_told_ns;
     uint64_t next_beat_ns;
     const char *gone_because; /* an event to be given; NULL none */
     uint32_t gone_link;

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <zmq.h>
 
+/* How often the log hears of a second node with a peer's name. */
+#define DOUBLE_TOLD_EVERY_NS UINT64_C(60000000000)
+
 /* ---- parsing
  * ------------------------------------------------------------------------------------------- */
 
@@ -168,6 +171,31 @@ static bool is_late(const struct peer_state *peer, const Stateroom__Peer__Packet
             (packet->epoch == peer->remote_epoch && hello->session < peer->remote_session));
 }
 
+/*
+ * A second node with the peer's name, while the first one is up and heard. To take it for the first
+ * would end the rooms of the first, and the other way round a moment later, for ever.
+ */
+static bool is_double(const struct peer_links *links, const struct peer_state *peer,
+                      uint64_t node_id, uint64_t now_ns)
+{
+    return peer->state == STATE_UP && peer->remote_node != node_id &&
+           now_ns - peer->last_heard_ns <= links->options.heartbeat_bound_ns / 2u;
+}
+
+static bool tell_double(struct peer_links *links, struct peer_state *peer, uint64_t node_id,
+                        uint64_t now_ns, struct peer_event *out_event)
+{
+    links->counters.dropped_double++;
+    if (peer->double_node == node_id && now_ns - peer->double_told_ns < DOUBLE_TOLD_EVERY_NS) {
+        return false;
+    }
+    peer->double_node = node_id;
+    peer->double_told_ns = now_ns;
+    *out_event = event_of(links, peer, PEER_IS_DOUBLE);
+    out_event->other_id = node_id;
+    return true;
+}
+
 static bool on_hello(struct peer_links *links, const Stateroom__Peer__Packet *packet,
                      uint64_t now_ns, struct peer_event *out_event)
 {
@@ -186,6 +214,9 @@ static bool on_hello(struct peer_links *links, const Stateroom__Peer__Packet *pa
     if (is_late(peer, packet, hello)) {
         links->counters.dropped_closed++;
         return false;
+    }
+    if (is_double(links, peer, packet->node_id, now_ns)) {
+        return tell_double(links, peer, packet->node_id, now_ns, out_event);
     }
     const bool same = peer->known && peer->remote_node == packet->node_id &&
                       peer->remote_epoch == packet->epoch && peer->remote_session == hello->session;

@@ -12,6 +12,10 @@
  * the peer shows another epoch or session. Then a new one is begun, with an endpoint of its own
  * (PEER_WANT_ENDPOINT).
  *
+ * Two processes with one name: who is up stays it as long as it is heard, and the other is told of
+ * (PEER_IS_DOUBLE, each minute) and not heard. A node that comes back with a new journal, and so
+ * with a new id, is heard after half of heartbeat_bound of silence.
+ *
  * Ownership: an event's contents are borrowed until the next call.
  *
  * Threads: one owner thread; libzmq has its own inside.
@@ -71,6 +75,7 @@ enum peer_event_kind {
     PEER_IS_CONNECTED,      /* up: epoch, node_id, ranks, endpoint */
     PEER_IS_GONE,           /* down: link (0: it never came up), why */
     PEER_HAS_REGIONS,       /* up, and its pools have changed: endpoint */
+    PEER_IS_DOUBLE,         /* other_id says that it is this peer too; it is not heard */
     PEER_SAYS               /* kind, room, entry, epoch, message */
 };
 
@@ -80,6 +85,7 @@ struct peer_event {
     uint32_t link;
     const char *name;
     uint64_t node_id;
+    uint64_t other_id;
     uint64_t epoch;
     uint32_t ranks;
     const char *why;
@@ -126,6 +132,7 @@ struct peer_counters {
     uint64_t dropped_closed;
     uint64_t dropped_malformed;
     uint64_t dropped_stranger;
+    uint64_t dropped_double; /* of a second node with a peer's name */
     uint64_t connects;
     uint64_t losses;
 };

@@ -23,6 +23,7 @@ struct side {
     uint32_t up;
     uint32_t gone;
     uint32_t said;
+    uint32_t doubles;
     uint32_t link;
     char why[128];
 };
@@ -30,6 +31,7 @@ struct side {
 static void *context;
 static char directory[64];
 static uint64_t now = 1000 * MS;
+static uint64_t bound = 1000 * MS; /* heartbeat_bound */
 
 static void set_up(void)
 {
@@ -70,7 +72,7 @@ static void open_side(struct side *side, const char *name, uint64_t node, uint64
                                          .listen = ours,
                                          .provider = "tcp",
                                          .heartbeat_interval_ns = 100 * MS,
-                                         .heartbeat_bound_ns = 1000 * MS,
+                                         .heartbeat_bound_ns = bound,
                                          .first_link = first_link,
                                          .peers = &peer,
                                          .peer_count = 1};
@@ -93,6 +95,9 @@ static void pump(struct side *side)
         } else if (event.event == PEER_IS_GONE) {
             side->gone++;
             (void)snprintf(side->why, sizeof side->why, "%s", event.why);
+        } else if (event.event == PEER_IS_DOUBLE) {
+            side->doubles++;
+            side->last = event;
         } else if (event.event == PEER_SAYS) {
             side->said++;
             side->last = event;
@@ -203,7 +208,7 @@ Test(peer, silence_ends_the_connection_and_a_new_life_begins_another)
 }
 
 /* Frames of D as they are on the wire, caught by a socket in P's place. */
-static size_t catch_hello(unsigned char *bytes, size_t size, uint64_t epoch)
+static size_t catch_hello(unsigned char *bytes, size_t size, uint64_t node, uint64_t epoch)
 {
     char ours[128];
     struct side d;
@@ -212,7 +217,7 @@ static size_t catch_hello(unsigned char *bytes, size_t size, uint64_t epoch)
     int got = -1;
     address(ours, sizeof ours, "P");
     cr_assert_eq(zmq_bind(router, ours), 0);
-    open_side(&d, "D", 71, epoch, 20);
+    open_side(&d, "D", node, epoch, 20);
     for (uint32_t i = 0; i < ROUNDS && got < 0; i++) {
         unsigned char identity[64];
         run(&d, &none, 1, 50);
@@ -245,7 +250,7 @@ static void *stranger(void)
 Test(peer, a_late_hello_of_an_earlier_life_changes_nothing)
 {
     unsigned char hello[4096];
-    const size_t size = catch_hello(hello, sizeof hello, 4);
+    const size_t size = catch_hello(hello, sizeof hello, 71, 4);
     struct side p;
     struct side d;
     struct peer_counters counters;
@@ -266,10 +271,64 @@ Test(peer, a_late_hello_of_an_earlier_life_changes_nothing)
     peer_close(d.links);
 }
 
+/* Until P has refused that many hellos of a second node. */
+static void await_doubles(struct side *p, struct side *d, uint64_t count)
+{
+    struct peer_counters counters = {0};
+    for (uint32_t i = 0; i < ROUNDS && counters.dropped_double < count; i++) {
+        run(p, d, 1, 1);
+        peer_counters(p->links, &counters);
+    }
+    cr_assert_eq(counters.dropped_double, count);
+    cr_assert_eq(p->gone, 0u, "%s", p->why);
+}
+
+Test(peer, a_second_node_with_the_name_of_a_peer_is_told_of_and_does_not_take_its_place)
+{
+    unsigned char hello[4096];
+    bound = 1000 * 1000 * MS; /* so that no delay of a real socket is a silence */
+    const size_t size = catch_hello(hello, sizeof hello, 72, 9);
+    struct side p;
+    struct side d;
+    struct side none = {.links = NULL};
+    open_side(&p, "P", 70, 3, 10);
+    open_side(&d, "D", 71, 5, 40);
+    connect_both(&p, &d);
+    void *socket = stranger();
+    for (uint32_t i = 0; i < 20; i++) {
+        send_raw(socket, hello, size);
+    }
+    await_doubles(&p, &d, 20);
+    cr_assert_eq(p.doubles, 1u, "the log hears of it %u times in a moment", p.doubles);
+    cr_assert_eq(p.last.node_id, 71u);
+    cr_assert_eq(p.last.other_id, 72u);
+    cr_assert_eq(say(&p, 9), STATUS_OK);
+    for (uint32_t i = 0; i < ROUNDS && d.said == 0; i++) {
+        run(&p, &d, 1, 1);
+    }
+    cr_assert_eq(d.said, 1u, "the first node is cut off by the second");
+    now += 61 * 1000 * MS;
+    send_raw(socket, hello, size);
+    await_doubles(&p, &d, 21);
+    cr_assert_eq(p.doubles, 2u, "a minute later it is still so");
+    /* The first one dies: the name is the other's, before the silence has lasted heartbeat_bound.
+     */
+    peer_close(d.links);
+    run(&p, &none, 20, 1);
+    now += bound / 2u;
+    send_raw(socket, hello, size);
+    for (uint32_t i = 0; i < ROUNDS && say(&p, 9) != STATUS_CLOSED; i++) {
+        run(&p, &none, 1, 1);
+    }
+    cr_assert_eq(say(&p, 9), STATUS_CLOSED, "a node with a new journal is not heard");
+    (void)zmq_close(socket);
+    peer_close(p.links);
+}
+
 Test(peer, frames_that_make_no_sense_are_dropped_and_harm_nobody)
 {
     unsigned char hello[4096];
-    const size_t size = catch_hello(hello, sizeof hello, 4);
+    const size_t size = catch_hello(hello, sizeof hello, 71, 4);
     struct side p;
     struct side d;
     struct peer_counters counters;
