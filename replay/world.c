@@ -79,9 +79,10 @@ struct world *world_create(const struct world_options *options, struct status_de
     (void)out_detail;
     world->options = *options;
     world->random = options->seed * UINT64_C(0x9e3779b97f4a7c15) + 1u;
-    world->entry = world_take(ENTRY_BYTES_MAX);
+    world->entry = malloc(ENTRY_BYTES_MAX);
     world->arena_memory = malloc(ARENA_BYTES);
-    if (world->arena_memory == NULL) {
+    if (world->arena_memory == NULL || world->entry == NULL) {
+        free(world->arena_memory);
         free(world->entry);
         free(world);
         (void)status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a simulated cluster");

@@ -385,6 +385,29 @@ static void unanswered(struct world *world, uint32_t index, const struct sm_inpu
     (void)snprintf(log->reason, sizeof log->reason, "the node does not run");
 }
 
+/* An engine that has let go of a room does not wait for its result any more. */
+static void stop_waiting(struct world *world, uint32_t index, uint32_t rank, uint64_t room)
+{
+    for (uint32_t i = 0; i < world->log_count; i++) {
+        struct world_log *log = &world->logs[i];
+        if (log->kind == WORLD_OPENED && log->room == room && log->node == index &&
+            log->rank == rank) {
+            log->life = 1;
+        }
+    }
+}
+
+/* Whether the room's newest destination there is this life's: an older one's pages may be others'.
+ */
+static bool is_newest(const struct node *node, const struct sm_effect *effect)
+{
+    const struct destination *d = node->destinations;
+    while (d != NULL && (d->room != effect->room || d->rank != effect->rank)) {
+        d = d->next;
+    }
+    return d != NULL && d->generation == effect->generation;
+}
+
 void world_command(struct world *world, uint32_t index, struct sm_input *input)
 {
     struct node *node = &world->nodes[index];
@@ -420,6 +443,9 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
         destination->next = node->destinations;
         node->destinations = destination;
     }
+    if (input->kind == SM_IN_RELEASE) {
+        stop_waiting(world, index, input->u.command.rank, input->room);
+    }
     if (node->frozen) {
         event_input(world, world->now_ns, CLASS_STATEMENT, index, input);
     } else {
@@ -447,13 +473,6 @@ void engine_replied(struct world *world, uint32_t index, const struct sm_effect 
         log->room = effect->room;
         log->node = index;
         log->rank = effect->rank;
-    }
-    for (uint32_t i = 0; kind == SM_IN_RELEASE && i < world->log_count; i++) {
-        struct world_log *log = &world->logs[i];
-        if (log->kind == WORLD_OPENED && log->room == effect->room && log->node == index &&
-            log->rank == effect->rank) {
-            log->life = 1; /* the engine does not wait for it any more */
-        }
     }
     if (kind != SM_IN_OPEN || effect->side != SM_DECODE) {
         return;
@@ -527,7 +546,7 @@ void engine_told(struct world *world, uint32_t index, const struct sm_effect *ef
         (void)snprintf(log->reason, sizeof log->reason, "%.*s",
                        (int)effect->u.tell.cause.reason.size, effect->u.tell.cause.reason.bytes);
         if (effect->side == SM_DECODE && effect->u.tell.outcome == SM_OUTCOME_SUCCEEDED &&
-            !node->reused &&
+            !node->reused && is_newest(node, effect) &&
             (world_data(world, index, effect->rank, effect->room) & WORLD_DATA_INTACT) == 0) {
             world_fall(world,
                        "success_is_complete: room %" PRIu64 ": %s.%u is told success and its pages "

@@ -175,6 +175,7 @@ static uint64_t tombstones_digest(const struct sm *sm)
         digest = sm_mix(digest, tombstone->expires_ns);
         digest = sm_mix(digest, tombstone->opened);
         digest = life_digest(digest, &tombstone->life);
+        digest = sm_mix(digest, tombstone->destinations);
         digest = cause_digest(sm, digest, &tombstone->cause);
         digest = sm_mix(digest, (uint64_t)tombstone->side | (uint64_t)tombstone->outcome << 8 |
                                     (uint64_t)tombstone->expecting << 16 |

@@ -279,6 +279,14 @@ static void stamp_tombstone(struct sm *sm, struct sm_tombstone *tombstone,
     tombstone->expires_ns = sm->now_ns + sm->policy.tombstone_ttl_ns;
     tombstone->opened = half->opened;
     tombstone->life = *life;
+    for (uint32_t at = half->destinations; at != SM_NONE; at = sm_destination_at(sm, at)->next) {
+        const struct sm_destination *destination = sm_destination_at(sm, at);
+        const struct sm_life *its = &half->lives[destination->life].life;
+        if (its->node == life->node && its->epoch == life->epoch &&
+            its->generation == life->generation) {
+            tombstone->destinations |= UINT64_C(1) << destination->decode_rank;
+        }
+    }
     tombstone->outcome = half->outcome;
     tombstone->owner_engine = half->owner_engine;
     sm_cause_copy(sm, &tombstone->cause, &half->cause);

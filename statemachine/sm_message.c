@@ -61,6 +61,13 @@ static void answer_tombstone(const struct sm_call *call, uint32_t peer, uint64_t
 {
     const struct sm_tombstone *tombstone = sm_tombstone_at(call->sm, position - 1u);
     const struct sm_cause cause = sm_cause_view(call->sm, &tombstone->cause);
+    if (tombstone->outcome == SM_OUTCOME_SUCCEEDED &&
+        (tombstone->destinations >> message_of(call)->decode_rank & 1u) == 0) {
+        /* Nothing was written to this rank: the room's success is not its. */
+        answer_refused(call, peer, SM_REFUSAL_ROOM_OVER,
+                       "the room was completed without this decode rank");
+        return;
+    }
     sm_answer(call->sm, call->out, call->input, peer, SM_FX_SEND_STATUS, tombstone->outcome,
               tombstone->outcome == SM_OUTCOME_FAILED ? &cause : NULL);
     struct sm_transition *transition = sm_emit(call->sm, call->out, SM_TR_TOMBSTONE_ANSWERED, NULL);
@@ -302,6 +309,14 @@ static void prepare_known(const struct sm_call *call, struct sm_half *half, uint
     struct sm_destination *destination =
         life == SM_NONE ? NULL : sm_half_destination(sm, half, life, m->decode_rank);
     if (destination == NULL) {
+        const bool complete = half->outcome == SM_OUTCOME_SUCCEEDED ||
+                              (!sm_half_terminal(half) && half->phase >= SM_PHASE_READY);
+        if (complete) {
+            /* Its engine will never be written to here, and must not hear the others' success. */
+            answer_refused(call, peer, SM_REFUSAL_ROOM_OVER,
+                           "the room has all of its destinations without this decode rank");
+            return;
+        }
         if (destination_add(call, half, peer) == NULL) {
             return;
         }

@@ -241,5 +241,6 @@ void sm_row_tombstone(struct sm *sm, struct sm_tombstone *t, struct row *row)
     field8(row, &t->outcome);
     field8(row, &t->expecting);
     field8(row, &t->owner_engine);
+    sm_row64(row, &t->destinations);
     field_cause(sm, row, &t->cause);
 }

@@ -214,6 +214,7 @@ struct sm_tombstone {
     uint64_t expires_ns;
     uint64_t opened;
     struct sm_life life;
+    uint64_t destinations; /* prefill: decode ranks of the life that the verdict is about */
     struct sm_kept_cause cause;
     uint32_t hash_next;
     uint8_t side;

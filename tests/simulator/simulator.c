@@ -82,10 +82,10 @@ static void make_nodes(struct cluster *c, uint64_t seed)
     c->decode_ranks = shape[1];
     add(c, "scenario \"seed %" PRIu64 "\"", seed);
     for (uint32_t i = 0; i < c->prefills; i++) {
-        add(c, "node P%u prefill ranks=%u pool=4096", i, c->prefill_ranks);
+        add(c, "node P%u prefill ranks=%u pool=320", i, c->prefill_ranks);
     }
     for (uint32_t i = 0; i < c->decodes; i++) {
-        add(c, "node D%u decode ranks=%u pool=4096", i, c->decode_ranks);
+        add(c, "node D%u decode ranks=%u pool=320", i, c->decode_ranks);
     }
     add(c, "set room_deadline %us", 20u + below(c, 40));
     add(c, "set unclaimed_deadline %us", 5u + below(c, 20));
