@@ -116,6 +116,7 @@ static void machine_step(struct world *world, uint32_t index, struct sm_input *i
 }
 
 static bool replay_entries(struct world *world, struct node *node);
+static void stop_waiting(struct world *world, uint32_t index, uint32_t rank, uint64_t room);
 static void unanswered(struct world *world, uint32_t index, const struct sm_input *input);
 
 /* What was stepped after the last durable entry never happened. */
@@ -385,18 +386,6 @@ static void unanswered(struct world *world, uint32_t index, const struct sm_inpu
     (void)snprintf(log->reason, sizeof log->reason, "the node does not run");
 }
 
-/* An engine that has let go of a room does not wait for its result any more. */
-static void stop_waiting(struct world *world, uint32_t index, uint32_t rank, uint64_t room)
-{
-    for (uint32_t i = 0; i < world->log_count; i++) {
-        struct world_log *log = &world->logs[i];
-        if (log->kind == WORLD_OPENED && log->room == room && log->node == index &&
-            log->rank == rank) {
-            log->life = 1;
-        }
-    }
-}
-
 /* Whether the room's newest destination there is this life's: an older one's pages may be others'.
  */
 static bool is_newest(const struct node *node, const struct sm_effect *effect)
@@ -453,6 +442,18 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
     }
 }
 
+/* An engine that has let go of a room does not wait for its result any more. */
+static void stop_waiting(struct world *world, uint32_t index, uint32_t rank, uint64_t room)
+{
+    for (uint32_t i = 0; i < world->log_count; i++) {
+        struct world_log *log = &world->logs[i];
+        if (log->kind == WORLD_OPENED && log->room == room && log->node == index &&
+            log->rank == rank) {
+            log->life = 1;
+        }
+    }
+}
+
 void engine_replied(struct world *world, uint32_t index, const struct sm_effect *effect)
 {
     struct node *node = &world->nodes[index];
@@ -473,6 +474,9 @@ void engine_replied(struct world *world, uint32_t index, const struct sm_effect 
         log->room = effect->room;
         log->node = index;
         log->rank = effect->rank;
+    }
+    if (kind == SM_IN_RELEASE) {
+        stop_waiting(world, index, effect->rank, effect->room);
     }
     if (kind != SM_IN_OPEN || effect->side != SM_DECODE) {
         return;
