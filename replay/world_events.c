@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Far beyond every honest run of one world. */
+#define WORLD_EVENTS_MAX 5000000u
+
 /* ---- events
  * --------------------------------------------------------------------------------------------- */
 
@@ -250,8 +253,13 @@ static void take_event(struct world *world)
 
 void world_run(struct world *world, uint64_t until_ns, world_watch_fn watch, void *context)
 {
-    uint64_t limit = UINT64_C(100000000); /* far beyond every honest run */
-    while (world->fault[0] == '\0' && limit-- > 0) {
+    uint64_t left = WORLD_EVENTS_MAX;
+    while (world->fault[0] == '\0') {
+        if (left-- == 0) {
+            world_fall(world, "it does not come to an end: %u events at %" PRIu64 " ms",
+                       WORLD_EVENTS_MAX, world->now_ns / 1000000u);
+            break;
+        }
         uint64_t timer = 0;
         const uint32_t node = next_timer(world, &timer);
         const struct event *first = event_first(world);
