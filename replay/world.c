@@ -50,6 +50,22 @@ struct sm_text world_text(const char *text)
     return (struct sm_text){text, (uint32_t)strlen(text)};
 }
 
+uint32_t *world_page_list(const struct sm_runs *runs, uint32_t *out_count)
+{
+    uint32_t used = 0;
+    *out_count = 0;
+    for (uint32_t i = 0; i < runs->count; i++) {
+        *out_count += runs->at[i].count;
+    }
+    uint32_t *pages = world_take(*out_count * sizeof *pages);
+    for (uint32_t i = 0; i < runs->count; i++) {
+        for (uint32_t k = 0; k < runs->at[i].count; k++) {
+            pages[used++] = runs->at[i].first + k;
+        }
+    }
+    return pages;
+}
+
 /* ---- building
  * ------------------------------------------------------------------------------------------- */
 

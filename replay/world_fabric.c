@@ -151,16 +151,7 @@ void flight_post(struct world *world, uint32_t node, const struct sm_effect *eff
     f->to_link = world->connections[to][node].link;
     f->from_epoch = sender->epoch;
     f->to_epoch = world->nodes[to].epoch;
-    for (uint32_t i = 0; i < effect->u.write.to.count; i++) {
-        f->page_count += effect->u.write.to.at[i].count;
-    }
-    f->pages = world_take(f->page_count * sizeof *f->pages);
-    uint32_t used = 0;
-    for (uint32_t i = 0; i < effect->u.write.to.count; i++) {
-        for (uint32_t k = 0; k < effect->u.write.to.at[i].count; k++) {
-            f->pages[used++] = effect->u.write.to.at[i].first + k;
-        }
-    }
+    f->pages = world_page_list(&effect->u.write.to, &f->page_count);
     struct world_log *log = log_add(world, WORLD_WRITE);
     log->room = effect->room;
     log->from = node;

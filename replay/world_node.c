@@ -410,16 +410,7 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
         destination->room = input->room;
         destination->rank = input->u.command.rank;
         destination->from = UINT32_MAX;
-        for (uint32_t i = 0; i < input->u.command.pages.count; i++) {
-            destination->page_count += input->u.command.pages.at[i].count;
-        }
-        destination->pages = world_take(destination->page_count * sizeof *destination->pages);
-        uint32_t used = 0;
-        for (uint32_t i = 0; i < input->u.command.pages.count; i++) {
-            for (uint32_t k = 0; k < input->u.command.pages.at[i].count; k++) {
-                destination->pages[used++] = input->u.command.pages.at[i].first + k;
-            }
-        }
+        destination->pages = world_page_list(&input->u.command.pages, &destination->page_count);
         for (uint32_t i = 0; i < world->node_count; i++) {
             const struct sm_text name = input->u.command.peer;
             const struct world_node_options *other = &world->nodes[i].options;

@@ -187,6 +187,8 @@ void *world_take(size_t bytes); /* zeroed; ends the process without memory */
 void *world_grow(void *at, uint32_t *capacity, uint32_t count, size_t element);
 __attribute__((format(printf, 2, 3))) void world_fall(struct world *world, const char *format, ...);
 struct sm_text world_text(const char *text);
+/* The pages of runs one by one; the caller frees them. */
+uint32_t *world_page_list(const struct sm_runs *runs, uint32_t *out_count);
 
 struct event *event_new(struct world *world, uint64_t time_ns, enum event_class class,
                         enum event_kind kind);
