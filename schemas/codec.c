@@ -33,8 +33,9 @@ static enum status transitions_fill(const struct codec_entry *entry, struct code
         records[i].a = t->a;
         records[i].b = t->b;
         records[i].text = codec_bytes_of_text(t->text);
-        /* Most transitions are about the input's room: that one is left out, and none is 2^64-1. */
-        records[i].room = t->room == entry->input.room ? 0 : t->room == 0 ? UINT64_MAX : t->room;
+        /* Most transitions are about the input's room: that one is left out. */
+        records[i].room = t->room == entry->input.room ? 0 : t->room;
+        records[i].no_room = t->room == 0 && entry->input.room != 0;
         wire->transitions[i] = &records[i];
     }
     return STATUS_OK;
@@ -84,7 +85,7 @@ static enum status transitions_read(const Stateroom__Journal__Entry *wire,
         list[i].a = t->a;
         list[i].b = t->b;
         list[i].text = codec_text_of_bytes(t->text);
-        list[i].room = t->room == 0 ? out->input.room : t->room == UINT64_MAX ? 0 : t->room;
+        list[i].room = t->no_room ? 0 : t->room == 0 ? out->input.room : t->room;
     }
     out->transitions = list;
     out->transition_count = (uint32_t)wire->n_transitions;

@@ -141,7 +141,8 @@ static void fill_entry(struct work *w, uint32_t kind, struct codec_entry *entry)
     entry->program = (struct sm_text){"", 0};
     entry->input.kind = kind;
     entry->input.time_ns = next();
-    entry->input.room = next() % 4u == 0 ? 0 : next();
+    /* 2^64-1 is a room like any other. */
+    entry->input.room = next() % 4u == 0 ? 0 : next() % 4u == 0 ? UINT64_MAX : next();
     entry->wall_ns = next();
     entry->digest = next();
     entry->effects = next();
@@ -169,6 +170,7 @@ static void fill_entry(struct work *w, uint32_t kind, struct codec_entry *entry)
     for (uint32_t i = 0; i < entry->transition_count; i++) {
         w->transitions[i] =
             (struct sm_transition){next() % 3u == 0   ? 0
+                                   : next() % 4u == 0 ? UINT64_MAX
                                    : next() % 2u == 0 ? entry->input.room
                                                       : next(),
                                    next(),
