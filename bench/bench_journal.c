@@ -99,7 +99,7 @@ static void in_directory(const char *directory, double *out)
     char path[512];
     struct status_detail detail;
     (void)snprintf(path, sizeof path, "%s/journal", directory);
-    const struct journal_options options = {path, JOURNAL_SYNC, false, 0};
+    const struct journal_options options = {.path = path};
     struct journal *journal = NULL;
     if (journal_open(&options, &journal, &detail) != STATUS_OK) {
         bench_fail("journal", detail.text);

@@ -16,6 +16,7 @@
 
 /* Inputs taken from one queue before the next one has its turn. */
 #define TURN_INPUTS_MAX 256u
+#define FULL_SEGMENT_ENTRIES UINT64_C(1000)
 #define RETRY_JOURNAL_NS UINT64_C(1000000000)
 /* Entries kept while the journal cannot be written; over it inputs wait. */
 #define BACKLOG_ENTRIES_MAX 65536u
@@ -36,6 +37,8 @@ struct turn {
     uint64_t backlog_first;
     uint64_t caught_up; /* entries that waited and are durable now */
     bool stop_stepped;
+    uint64_t segments_begun; /* as they were logged last */
+    uint64_t segment_failures;
     struct ring pending; /* inputs whose entries are not durable, in order */
     uint64_t pending_first;
     uint64_t pending_count;
@@ -244,6 +247,7 @@ static void step_simple(struct turn *turn, uint32_t kind)
 struct snapshot_context {
     struct turn *turn;
     uint64_t entry;
+    uint64_t wall_ns;
 };
 
 static bool put_item(void *context, uint32_t index, const unsigned char *bytes, size_t size)
@@ -251,7 +255,7 @@ static bool put_item(void *context, uint32_t index, const unsigned char *bytes, 
     const struct snapshot_context *c = context;
     const struct timespec pause = {0, 1000000};
     struct status_detail detail;
-    while (!writer_snapshot_item(c->turn->node->writer, c->entry, index, bytes, size)) {
+    while (!writer_snapshot_item(c->turn->node->writer, c->entry, index, c->wall_ns, bytes, size)) {
         if (writer_failure(c->turn->node->writer, &detail) != STATUS_OK ||
             atomic_load(&c->turn->node->quit)) {
             return false;
@@ -261,22 +265,50 @@ static bool put_item(void *context, uint32_t index, const unsigned char *bytes, 
     return true;
 }
 
+/* What the journal thread may not log itself. */
+static void log_segments(struct turn *turn)
+{
+    struct writer_counters now;
+    writer_counters(turn->node->writer, &now);
+    if (now.segments_begun != turn->segments_begun) {
+        log_event(LOG_INFO_LEVEL, "journal.segment", "begun=%" PRIu64 " removed=%" PRIu64,
+                  now.segments_begun, now.segments_removed);
+        turn->segments_begun = now.segments_begun;
+    }
+    if (now.segment_failures != turn->segment_failures) {
+        log_event(LOG_WARNING_LEVEL, "journal.segment_failed",
+                  "count=%" PRIu64
+                  "; the journal goes on in the segment that it has and tries again "
+                  "at the next snapshot; is its disk full?",
+                  now.segment_failures);
+        turn->segment_failures = now.segment_failures;
+    }
+}
+
 static void maybe_snapshot(struct turn *turn)
 {
     struct node *node = turn->node;
     struct status_detail detail;
     const uint64_t entry = node->next_entry - 1u;
-    if (turn->journal_down || entry < node->last_snapshot + node->config.snapshot_every) {
+    const uint64_t every = node->config.snapshot_every;
+    log_segments(turn);
+    /* A full segment is to end soon; if it could not, the next try is not at the next entry. */
+    const uint64_t full = every < FULL_SEGMENT_ENTRIES ? every : FULL_SEGMENT_ENTRIES;
+    const uint64_t wait = writer_wants_snapshot(node->writer) ? full : every;
+    if (turn->journal_down || entry < node->last_snapshot + wait) {
         return;
     }
     node->last_snapshot = entry;
-    struct snapshot_context context = {turn, entry};
+    struct snapshot_context context = {turn, entry, node_wall_ns()};
     if (journal_machine_pack(&node->machine, entry, put_item, &context, &detail) != STATUS_OK) {
         log_event(LOG_WARNING_LEVEL, "journal.snapshot_failed", "entry=%" PRIu64 " reason=\"%s\"",
                   entry, detail.text);
         return;
     }
-    (void)writer_snapshot_end(node->writer, entry);
+    while (!writer_snapshot_end(node->writer, entry) && !atomic_load(&node->quit) &&
+           writer_failure(node->writer, &detail) == STATUS_OK) {
+        (void)nanosleep(&(const struct timespec){0, 1000000}, NULL);
+    }
     log_event(LOG_DEBUG_LEVEL, "journal.snapshot", "entry=%" PRIu64, entry);
 }
 
@@ -284,23 +316,23 @@ static void maybe_snapshot(struct turn *turn)
  * ------------------------------------------------------------------------------------- */
 
 /*
- * What was stepped after the last durable entry never happened: the machine is run again up to that
- * entry. Then it learns that the journal has failed, and its 503s leave without one, and
+ * What was stepped after the last entry of the journal never happened: the machine is run again up
+ * to that entry. Then it learns that the journal has failed, and its 503s leave without one, and
  * the lost inputs come once more (step_again).
  */
 static bool rebuild(struct turn *turn)
 {
     struct node *node = turn->node;
-    const uint64_t durable = writer_durable(node->writer);
+    const uint64_t written = writer_written(node->writer);
     struct journal_replay options;
     struct journal_replayed replayed;
     struct status_detail detail;
     struct journal_machine fresh;
     memset(&options, 0, sizeof options);
-    options.until = durable;
+    options.until = written;
     options.from_snapshot = true;
-    gate_drop_after(node->gate, durable);
-    forget_durable(turn, durable);
+    gate_drop_after(node->gate, written);
+    forget_durable(turn, written);
     if (journal_machine_open(&fresh, &detail) != STATUS_OK ||
         journal_replay(node->journal, &fresh, &options, &replayed, &detail) != STATUS_OK) {
         log_event(LOG_ERROR_LEVEL, "journal.unreadable", "reason=\"%s\"", detail.text);
@@ -308,7 +340,7 @@ static bool rebuild(struct turn *turn)
     }
     journal_machine_close(&node->machine);
     node->machine = fresh;
-    node->next_entry = durable + 1u;
+    node->next_entry = written + 1u;
     return true;
 }
 
@@ -381,16 +413,16 @@ static bool submit_waiting(struct turn *turn, uint64_t number, const struct back
     }
 }
 
-/* Submits all that wait and are not durable: an earlier try may have written the first of them. */
+/* Submits all that wait and are not written: an earlier try may have got to the first of them. */
 static bool submit_backlog(struct turn *turn)
 {
-    const uint64_t durable = writer_durable(turn->node->writer);
+    const uint64_t written = writer_written(turn->node->writer);
     size_t at = 0;
     for (uint32_t i = 0; i < turn->backlog_entries; i++) {
         const uint64_t number = turn->backlog_first + i;
         struct backlog_head head;
         memcpy(&head, turn->backlog + at, sizeof head);
-        if (number > durable &&
+        if (number > written &&
             !submit_waiting(turn, number, &head, turn->backlog + at + sizeof head)) {
             return false;
         }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#define NS_PER_HOUR UINT64_C(3600000000000)
 #define NODE_RINGS 6u
 #define RING_BYTES ((size_t)16 << 20)
 #define GATE_BYTES ((size_t)256 << 20)
@@ -40,10 +41,13 @@ uint64_t node_clock(const struct node *node)
 
 static enum status open_journal(struct node *node, struct status_detail *out_detail)
 {
+    const bool process = strcmp(node->config.journal_mode, "process") == 0;
     const struct journal_options options = {
-        node->config.journal_path,
-        strcmp(node->config.journal_mode, "process") == 0 ? JOURNAL_PROCESS : JOURNAL_SYNC, false,
-        node->config.map_max};
+        .path = node->config.journal_path,
+        .mode = process ? JOURNAL_PROCESS : JOURNAL_SYNC,
+        .map_bytes_max = node->config.map_max,
+        .segment_bytes = node->config.segment_bytes,
+    };
     return journal_open(&options, &node->journal, out_detail);
 }
 
@@ -205,7 +209,9 @@ static enum status open_planes(struct node *node, struct status_detail *out_deta
 
 static enum status start_threads(struct node *node, struct status_detail *out_detail)
 {
-    TRY(writer_start(node->journal, node->machine_wake, &node->writer, out_detail));
+    const struct writer_options options = {
+        node->machine_wake, {node->config.keep_bytes, node->config.keep_hours * NS_PER_HOUR}};
+    TRY(writer_start(node->journal, &options, &node->writer, out_detail));
     void *(*const mains[NODE_THREADS])(void *) = {machine_main, fabric_main, control_main};
     for (; node->threads_started < NODE_THREADS; node->threads_started++) {
         pthread_t *thread = &node->threads[node->threads_started];

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define MAP_BYTES_DEFAULT (UINT64_C(64) << 30)
-#define MAP_BYTES_FIRST (UINT64_C(1) << 30)
 
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what)
 {
@@ -80,155 +79,151 @@ static enum status take_lock(struct journal *journal)
                : journal_lmdb_status(journal, journal->lock.error, "its LOCK file cannot be made");
 }
 
-/* ---- identity in the meta table
- * --------------------------------------------------------------------------- */
+/* ---- identity
+ * --------------------------------------------------------------------------------------------- */
 
-struct meta {
-    uint32_t format;
-    uint32_t features; /* bits that a reader must know; none yet */
-    uint64_t node_id;
-    uint64_t epoch;
-    uint64_t last;
-    uint64_t first;
-    uint64_t chain[2];
-};
-
-static MDB_val val_of(const void *data, size_t size)
+/* The head of the newest segment, as of now. */
+static enum status read_newest(struct journal *journal, struct segment_meta *out_meta)
 {
-    const MDB_val val = {size, (void *)(uintptr_t)data};
-    return val;
+    MDB_txn *txn = NULL;
+    TRY(segment_begin_reading(journal, journal_newest(journal), &txn));
+    const enum status status = segment_get_meta(journal, journal_newest(journal), txn, out_meta);
+    mdb_txn_abort(txn);
+    return status;
 }
 
-static int put_meta(struct journal *journal, MDB_txn *txn, const struct journal_identity *identity)
+static void identity_of(const struct journal *journal, const struct segment_meta *meta,
+                        struct journal_identity *out)
 {
-    const struct meta meta = {JOURNAL_FORMAT_VERSION,
-                              0,
-                              identity->node_id,
-                              identity->epoch,
-                              identity->last,
-                              identity->first,
-                              {identity->chain[0], identity->chain[1]}};
-    MDB_val key = val_of("journal", 7);
-    MDB_val value = val_of(&meta, sizeof meta);
-    return mdb_put(txn, journal->meta, &key, &value, 0);
+    out->node_id = meta->node_id;
+    out->epoch = meta->epoch;
+    out->last = meta->last;
+    out->first = meta->last == 0 ? 0 : journal->segments[0].first;
+    memcpy(out->chain, meta->chain, sizeof out->chain);
 }
 
-enum status journal_get_identity(struct journal *journal, MDB_txn *txn,
-                                 struct journal_identity *out_identity)
+enum status journal_identity(struct journal *journal, struct journal_identity *out_identity)
 {
-    MDB_val key = val_of("journal", 7);
-    MDB_val value;
-    struct meta meta;
-    const int code = mdb_get(txn, journal->meta, &key, &value);
-    if (code != MDB_SUCCESS) {
-        return code == MDB_NOTFOUND ? STATUS_NOT_FOUND
-                                    : journal_lmdb_status(journal, code, "its head cannot be read");
+    struct segment_meta meta = journal->meta;
+    if (journal->options.read_only) {
+        TRY(journal_scan(journal, true));
+        if (journal->segment_count == 0) {
+            return status_fail(STATUS_NOT_FOUND, &journal->detail, 0,
+                               "journal %s: it has been removed", journal->path);
+        }
+        TRY(read_newest(journal, &meta));
     }
-    if (value.mv_size != sizeof meta) {
-        return status_fail(STATUS_JOURNAL_VERSION, &journal->detail, 0,
-                           "journal %s: its head is of another format", journal->path);
-    }
-    memcpy(&meta, value.mv_data, sizeof meta);
-    if (meta.format != JOURNAL_FORMAT_VERSION || meta.features != 0) {
-        return status_fail(STATUS_JOURNAL_VERSION, &journal->detail, 0,
-                           "journal %s: format %u, features 0x%x; this program reads format %u "
-                           "without features; use the program version that wrote it",
-                           journal->path, meta.format, meta.features, JOURNAL_FORMAT_VERSION);
-    }
-    out_identity->node_id = meta.node_id;
-    out_identity->epoch = meta.epoch;
-    out_identity->last = meta.last;
-    out_identity->first = meta.first;
-    out_identity->chain[0] = meta.chain[0];
-    out_identity->chain[1] = meta.chain[1];
+    identity_of(journal, &meta, out_identity);
     return STATUS_OK;
 }
 
-static enum status new_identity(struct journal *journal, MDB_txn *txn)
+static enum status new_identity(struct journal *journal)
 {
-    struct journal_identity *identity = &journal->identity;
-    memset(identity, 0, sizeof *identity);
-    while (identity->node_id == 0) {
-        if (getrandom(&identity->node_id, sizeof identity->node_id, 0) !=
-            (ssize_t)sizeof identity->node_id) {
+    struct segment *segment = journal_newest(journal);
+    struct segment_meta *meta = &journal->meta;
+    MDB_txn *txn = NULL;
+    memset(meta, 0, sizeof *meta);
+    meta->first = 1;
+    while (meta->node_id == 0) {
+        if (getrandom(&meta->node_id, sizeof meta->node_id, 0) != (ssize_t)sizeof meta->node_id) {
             return journal_lmdb_status(journal, errno, "no random number for its identity");
         }
     }
-    return journal_lmdb_status(journal, put_meta(journal, txn, identity),
-                               "its head cannot be written");
+    TRY(journal_lmdb_status(journal, mdb_txn_begin(segment->env, NULL, 0, &txn),
+                            "it cannot be written"));
+    const enum status status = segment_put_meta(journal, segment, txn, meta);
+    if (status != STATUS_OK) {
+        mdb_txn_abort(txn);
+        return status;
+    }
+    TRY(journal_lmdb_status(journal, mdb_txn_commit(txn), "it cannot be written"));
+    return journal_lmdb_status(journal, mdb_env_sync(segment->env, 1), "it cannot be written");
 }
 
 /* ---- open
  * -------------------------------------------------------------------------------------------------
  */
 
-static enum status open_tables(struct journal *journal)
+static enum status make_directory(struct journal *journal)
 {
-    const unsigned int create = journal->options.read_only ? 0u : MDB_CREATE;
-    MDB_txn *txn = NULL;
-    int code = mdb_txn_begin(journal->env, NULL, journal->options.read_only ? MDB_RDONLY : 0, &txn);
-    if (code != MDB_SUCCESS) {
-        return journal_lmdb_status(journal, code, "it cannot be opened");
+    if (mkdir(journal->path, 0750) == 0 || errno == EEXIST) {
+        return STATUS_OK;
     }
-    code = mdb_dbi_open(txn, "entries", create | MDB_INTEGERKEY, &journal->entries);
-    code = code != 0 ? code : mdb_dbi_open(txn, "heads", create | MDB_INTEGERKEY, &journal->heads);
-    code = code != 0 ? code : mdb_dbi_open(txn, "meta", create, &journal->meta);
-    code = code != 0 ? code : mdb_dbi_open(txn, "snapshots", create, &journal->snapshots);
-    code = code != 0 ? code : mdb_dbi_open(txn, "also", create, &journal->also);
-    if (code != MDB_SUCCESS) {
-        mdb_txn_abort(txn);
-        if (code == MDB_NOTFOUND) {
-            return status_fail(STATUS_JOURNAL_VERSION, &journal->detail, 0,
-                               "journal %s: not a journal: it lacks the tables of one",
-                               journal->path);
-        }
-        return journal_lmdb_status(journal, code, "its tables cannot be opened");
-    }
-    enum status status = journal_get_identity(journal, txn, &journal->identity);
-    if (status == STATUS_NOT_FOUND && !journal->options.read_only) {
-        status = new_identity(journal, txn);
-    } else if (status == STATUS_NOT_FOUND) {
-        status = status_fail(STATUS_JOURNAL_VERSION, &journal->detail, 0,
-                             "journal %s: not a journal: it has no head", journal->path);
-    }
-    if (status != STATUS_OK) {
-        mdb_txn_abort(txn);
-        return status;
-    }
-    return journal_lmdb_status(journal, mdb_txn_commit(txn), "it cannot be written");
+    return status_fail(STATUS_JOURNAL_IO, &journal->detail, errno,
+                       "journal %s: its directory cannot be made: %s; make the directory that "
+                       "it is in, for this user, or name another one (journal.path)",
+                       journal->path, strerror(errno));
 }
 
-static enum status open_env(struct journal *journal)
+/* The directory that holds the journal's: a new journal's name must survive power loss too. */
+static enum status sync_parent(struct journal *journal)
 {
-    unsigned int flags = MDB_NOTLS;
-    uint64_t map_bytes = MAP_BYTES_FIRST;
-    int code = mdb_env_create(&journal->env);
-    if (code != MDB_SUCCESS) {
-        return journal_lmdb_status(journal, code, "no memory");
+    char path[SEGMENT_PATH_BYTES];
+    (void)snprintf(path, sizeof path, "%s/..", journal->path);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* A parent that may not be opened is not ours: it was there before. */
+    const int code = fd >= 0 && fsync(fd) != 0 ? errno : 0;
+    if (fd >= 0) {
+        (void)close(fd);
     }
-    if (journal->options.read_only) {
-        flags |= MDB_RDONLY;
-        map_bytes = 0; /* as large as the file says */
-    } else {
-        flags |= MDB_NORDAHEAD;
-        flags |= journal->options.mode == JOURNAL_PROCESS ? MDB_NOMETASYNC : 0u;
-        flags |= journal->options.mode == JOURNAL_NO_SYNC ? MDB_NOSYNC : 0u;
+    return journal_lmdb_status(journal, code, "the directory above it cannot be synced");
+}
+
+static enum status open_for_writing(struct journal *journal)
+{
+    TRY(make_directory(journal));
+    TRY(take_lock(journal));
+    TRY(journal_scan(journal, true));
+    if (journal->segment_count == 0) {
+        TRY(journal_refuse_older(journal));
+        TRY(journal_add_segment(journal, 1));
     }
-    if (map_bytes > journal->options.map_bytes_max) {
-        map_bytes = journal->options.map_bytes_max;
+    TRY(segment_open(journal, journal_newest(journal), true));
+    const enum status status = read_newest(journal, &journal->meta);
+    if (status == STATUS_OK) {
+        /* The last process may have died between a name and its sync, or before a flush. */
+        journal->names_unsynced = true;
+        journal->unflushed = true;
+        return journal_flush_fully(journal);
     }
-    (void)mdb_env_set_maxdbs(journal->env, 8);
-    (void)mdb_env_set_maxreaders(journal->env, 126);
-    if (map_bytes != 0) {
-        (void)mdb_env_set_mapsize(journal->env, map_bytes);
+    if (status != STATUS_NOT_FOUND) {
+        return status;
     }
-    code = mdb_env_open(journal->env, journal->path, flags, 0640);
-    if (code != MDB_SUCCESS) {
-        return journal_lmdb_status(journal, code, "it cannot be opened");
+    if (journal_newest(journal)->first != 1) {
+        return status_fail(STATUS_JOURNAL_DAMAGED, &journal->detail, 0,
+                           "journal %s: its newest segment has no head; remove that file to go "
+                           "back to the end of the segment before, or run `stateroom repair`",
+                           journal->path);
     }
-    int dead = 0;
-    (void)mdb_reader_check(journal->env, &dead); /* a killed reader would keep old pages for ever */
-    return open_tables(journal);
+    TRY(new_identity(journal));
+    journal->names_unsynced = true;
+    TRY(journal_flush(journal));
+    return sync_parent(journal);
+}
+
+static enum status open_for_reading(struct journal *journal)
+{
+    struct stat info;
+    if (stat(journal->path, &info) != 0) {
+        return journal_lmdb_status(journal, errno, "it cannot be opened");
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        return status_fail(STATUS_NOT_FOUND, &journal->detail, 0,
+                           "journal %s: not a directory; name the directory of a journal",
+                           journal->path);
+    }
+    TRY(journal_scan(journal, true));
+    if (journal->segment_count == 0) {
+        TRY(journal_refuse_older(journal));
+        return status_fail(STATUS_NOT_FOUND, &journal->detail, 0,
+                           "journal %s: there is no journal; name the directory of one",
+                           journal->path);
+    }
+    const enum status status = read_newest(journal, &journal->meta);
+    return status == STATUS_NOT_FOUND
+               ? status_fail(STATUS_JOURNAL_VERSION, &journal->detail, 0,
+                             "journal %s: not a journal: it has no head", journal->path)
+               : status;
 }
 
 enum status journal_open(const struct journal_options *options, struct journal **out_journal,
@@ -249,20 +244,7 @@ enum status journal_open(const struct journal_options *options, struct journal *
                              "the journal's path is empty or too long");
     } else {
         memcpy(journal->path, options->path, strlen(options->path) + 1u);
-    }
-    if (status == STATUS_OK && !options->read_only && mkdir(journal->path, 0750) != 0 &&
-        errno != EEXIST) {
-        status =
-            status_fail(STATUS_JOURNAL_IO, &journal->detail, errno,
-                        "journal %s: its directory cannot be made: %s; make the directory that "
-                        "it is in, for this user, or name another one (journal.path)",
-                        journal->path, strerror(errno));
-    }
-    if (status == STATUS_OK && !options->read_only) {
-        status = take_lock(journal);
-    }
-    if (status == STATUS_OK) {
-        status = open_env(journal);
+        status = options->read_only ? open_for_reading(journal) : open_for_writing(journal);
     }
     if (status != STATUS_OK) {
         if (out_detail != NULL) {
@@ -271,7 +253,7 @@ enum status journal_open(const struct journal_options *options, struct journal *
         journal_close(journal);
         return status;
     }
-    journal->pending = journal->identity;
+    journal->pending = journal->meta;
     *out_journal = journal;
     return STATUS_OK;
 }
@@ -282,37 +264,16 @@ void journal_close(struct journal *journal)
         return;
     }
     journal_abort(journal);
-    if (journal->read != NULL) {
-        mdb_txn_abort(journal->read);
+    if (!journal->options.read_only && journal->segment_count > 0 &&
+        journal_newest(journal)->env != NULL) {
+        (void)journal_flush_fully(journal);
     }
-    if (journal->env != NULL) {
-        mdb_env_close(journal->env);
+    for (uint32_t i = 0; i < journal->segment_count; i++) {
+        segment_close(&journal->segments[i]);
     }
+    free(journal->segments);
     lock_file_give(&journal->lock);
     free(journal);
-}
-
-enum status journal_begin_reading(struct journal *journal, MDB_txn **out_txn)
-{
-    int code = mdb_txn_begin(journal->env, NULL, MDB_RDONLY, out_txn);
-    if (code == MDB_MAP_RESIZED) {
-        (void)mdb_env_set_mapsize(journal->env, 0);
-        code = mdb_txn_begin(journal->env, NULL, MDB_RDONLY, out_txn);
-    }
-    return journal_lmdb_status(journal, code, "it cannot be read");
-}
-
-enum status journal_identity(struct journal *journal, struct journal_identity *out_identity)
-{
-    if (!journal->options.read_only) {
-        *out_identity = journal->identity;
-        return STATUS_OK;
-    }
-    MDB_txn *txn = NULL;
-    TRY(journal_begin_reading(journal, &txn));
-    const enum status status = journal_get_identity(journal, txn, out_identity);
-    mdb_txn_abort(txn);
-    return status;
 }
 
 /* ---- writing
@@ -344,37 +305,40 @@ void journal_abort(struct journal *journal)
         mdb_txn_abort(journal->write);
         journal->write = NULL;
     }
-    journal->pending = journal->identity;
+    if (journal->next.env != NULL) {
+        journal_drop_next(journal);
+    }
+    journal->pending = journal->meta;
 }
 
-static enum status begin(struct journal *journal)
+struct segment *journal_written(struct journal *journal)
+{
+    return journal->next.env != NULL ? &journal->next : journal_newest(journal);
+}
+
+enum status journal_begin_batch(struct journal *journal)
 {
     if (journal->write != NULL) {
         return STATUS_OK;
     }
-    journal->pending = journal->identity;
-    return journal_lmdb_status(journal, mdb_txn_begin(journal->env, NULL, 0, &journal->write),
-                               "no batch can be begun");
+    journal->pending = journal->meta;
+    return journal_lmdb_status(
+        journal, mdb_txn_begin(journal_newest(journal)->env, NULL, 0, &journal->write),
+        "no batch can be begun");
 }
 
 /* Doubles the map; the batch has to be begun again, so this happens before one. */
-static enum status grow(struct journal *journal)
+static enum status grow(struct journal *journal, struct segment *newest, uint64_t size)
 {
-    MDB_envinfo info;
-    (void)mdb_env_info(journal->env, &info);
-    uint64_t size = (uint64_t)info.me_mapsize * 2u;
     if (size > journal->options.map_bytes_max) {
         size = journal->options.map_bytes_max;
     }
-    if (size <= info.me_mapsize) {
-        return journal_lmdb_status(journal, MDB_MAP_FULL, "it has reached journal.map_max");
+    if (newest->read != NULL) {
+        mdb_txn_abort(newest->read);
+        newest->read = NULL;
+        newest->read_active = false;
     }
-    if (journal->read != NULL) {
-        mdb_txn_abort(journal->read);
-        journal->read = NULL;
-        journal->read_active = false;
-    }
-    return journal_lmdb_status(journal, mdb_env_set_mapsize(journal->env, size),
+    return journal_lmdb_status(journal, mdb_env_set_mapsize(newest->env, size),
                                "its map cannot grow");
 }
 
@@ -382,16 +346,14 @@ static enum status grow(struct journal *journal)
 static enum status ensure_space(struct journal *journal)
 {
     MDB_envinfo info;
-    MDB_stat stat;
+    struct segment *newest = journal_newest(journal);
     if (journal->write != NULL) {
         return STATUS_OK;
     }
-    (void)mdb_env_info(journal->env, &info);
-    (void)mdb_env_stat(journal->env, &stat);
-    const uint64_t used = ((uint64_t)info.me_last_pgno + 1u) * stat.ms_psize;
-    if (used > (uint64_t)info.me_mapsize / 4u * 3u &&
+    (void)mdb_env_info(newest->env, &info);
+    if (segment_bytes(newest) > (uint64_t)info.me_mapsize / 4u * 3u &&
         info.me_mapsize < journal->options.map_bytes_max) {
-        return grow(journal);
+        return grow(journal, newest, (uint64_t)info.me_mapsize * 2u);
     }
     return STATUS_OK;
 }
@@ -406,10 +368,11 @@ static enum status append_record(struct journal *journal, const struct journal_r
                                 record->room,
                                 0,
                                 {0, 0}};
-    MDB_val room_key = val_of(&record->room, sizeof record->room);
+    const struct segment *segment = journal_written(journal);
+    MDB_val room_key = journal_val(&record->room, sizeof record->room);
     MDB_val value;
     int code = record->room == 0 ? MDB_NOTFOUND
-                                 : mdb_get(journal->write, journal->heads, &room_key, &value);
+                                 : mdb_get(journal->write, segment->heads, &room_key, &value);
     if (code == MDB_SUCCESS && value.mv_size == sizeof head.room_before) {
         memcpy(&head.room_before, value.mv_data, sizeof head.room_before);
     } else if (code != MDB_NOTFOUND) {
@@ -421,9 +384,9 @@ static enum status append_record(struct journal *journal, const struct journal_r
     head.check = journal_head_check(bytes, record->payload, record->payload_size);
     journal_head_write(&head, bytes);
 
-    MDB_val key = val_of(&record->number, sizeof record->number);
-    value = val_of(NULL, JOURNAL_HEAD_BYTES + record->payload_size);
-    code = mdb_put(journal->write, journal->entries, &key, &value, MDB_APPEND | MDB_RESERVE);
+    MDB_val key = journal_val(&record->number, sizeof record->number);
+    value = journal_val(NULL, JOURNAL_HEAD_BYTES + record->payload_size);
+    code = mdb_put(journal->write, segment->entries, &key, &value, MDB_APPEND | MDB_RESERVE);
     if (code != MDB_SUCCESS) {
         return journal_lmdb_status(journal, code, "an entry cannot be appended");
     }
@@ -431,19 +394,18 @@ static enum status append_record(struct journal *journal, const struct journal_r
     memcpy((unsigned char *)value.mv_data + JOURNAL_HEAD_BYTES, record->payload,
            record->payload_size);
     if (record->room != 0) {
-        value = val_of(&record->number, sizeof record->number);
-        code = mdb_put(journal->write, journal->heads, &room_key, &value, 0);
+        value = journal_val(&record->number, sizeof record->number);
+        code = mdb_put(journal->write, segment->heads, &room_key, &value, 0);
     }
     for (uint32_t i = 0; i < record->also_count && (code == MDB_SUCCESS || code == MDB_NOTFOUND);
          i++) {
         unsigned char raw[16];
         journal_also_key(raw, record->also[i], record->number);
-        MDB_val also_key = val_of(raw, sizeof raw);
-        value = val_of("", 0);
-        code = mdb_put(journal->write, journal->also, &also_key, &value, 0);
+        MDB_val also_key = journal_val(raw, sizeof raw);
+        value = journal_val("", 0);
+        code = mdb_put(journal->write, segment->also, &also_key, &value, 0);
     }
     journal->pending.last = record->number;
-    journal->pending.first = journal->pending.first == 0 ? record->number : journal->pending.first;
     journal->pending.chain[0] = head.chain[0];
     journal->pending.chain[1] = head.chain[1];
     return journal_lmdb_status(journal, code == MDB_NOTFOUND ? MDB_SUCCESS : code,
@@ -460,7 +422,7 @@ enum status journal_append(struct journal *journal, const struct journal_record 
     }
     enum status status = injected(journal);
     status = status == STATUS_OK ? ensure_space(journal) : status;
-    status = status == STATUS_OK ? begin(journal) : status;
+    status = status == STATUS_OK ? journal_begin_batch(journal) : status;
     if (status == STATUS_OK && record->number != journal->pending.last + 1u) {
         status = status_fail(STATUS_INVALID, &journal->detail, 0,
                              "journal %s: entry %llu cannot follow entry %llu", journal->path,
@@ -476,9 +438,112 @@ enum status journal_append(struct journal *journal, const struct journal_record 
 
 enum status journal_note_epoch(struct journal *journal, uint64_t epoch)
 {
-    TRY(begin(journal));
+    TRY(journal_begin_batch(journal));
     journal->pending.epoch = epoch;
     return STATUS_OK;
+}
+
+static enum status put_pending(struct journal *journal)
+{
+    TRY(injected(journal));
+    return segment_put_meta(journal, journal_written(journal), journal->write, &journal->pending);
+}
+
+/* A segment that was begun becomes part of the journal only by journal_segment_end. */
+static enum status commit(struct journal *journal)
+{
+    if (journal->next.env != NULL) {
+        journal_abort(journal);
+        return status_fail(STATUS_INVALID, &journal->detail, 0,
+                           "journal %s: a segment was begun and not ended", journal->path);
+    }
+    const enum status status = put_pending(journal);
+    if (status != STATUS_OK) {
+        journal_abort(journal);
+        return status;
+    }
+    MDB_txn *txn = journal->write;
+    journal->write = NULL;
+    const int code = mdb_txn_commit(txn);
+    if (code != MDB_SUCCESS) {
+        journal->pending = journal->meta;
+        return journal_lmdb_status(journal, code, "a batch cannot be committed");
+    }
+    /* This commit's flush of its pages carried the head of the one before. */
+    const bool carried = !journal->flush_failed && !journal->names_unsynced;
+    const bool at_once = journal->options.mode != JOURNAL_SYNC && carried;
+    journal->durable = at_once   ? journal->pending.last
+                       : carried ? journal->meta.last
+                                 : journal->durable;
+    journal->meta = journal->pending;
+    journal->unflushed = true;
+    journal_read_pause(journal); /* reads of this handle see the batch from now on */
+    return STATUS_OK;
+}
+
+enum status journal_commit_ahead(struct journal *journal)
+{
+    if (journal->write == NULL) {
+        return STATUS_OK;
+    }
+    if (journal->names_unsynced || journal->flush_failed) {
+        TRY(commit(journal));
+        return journal_flush(journal);
+    }
+    return commit(journal);
+}
+
+uint64_t journal_durable(const struct journal *journal)
+{
+    return journal->durable;
+}
+
+/*
+ * After a flush that failed the head of the last commit may be anywhere, and the system may think
+ * that it is on disk: another commit writes it again, and must be flushed before one after it
+ * reuses the pages of the head before.
+ */
+static enum status write_head_again(struct journal *journal)
+{
+    TRY(journal_begin_batch(journal));
+    TRY(commit(journal));
+    journal->flush_failed = false;
+    return STATUS_OK;
+}
+
+enum status journal_flush_fully(struct journal *journal)
+{
+    if (journal->options.mode == JOURNAL_NO_SYNC) {
+        return STATUS_OK;
+    }
+    if (journal->names_unsynced) {
+        TRY(journal_sync_names(journal));
+        journal->names_unsynced = false;
+    }
+    if (!journal->unflushed) {
+        journal->durable = journal->meta.last;
+        return STATUS_OK;
+    }
+    if (journal->flush_failed) {
+        TRY(write_head_again(journal));
+    }
+    enum status status = injected(journal);
+    status = status == STATUS_OK
+                 ? journal_lmdb_status(journal, mdb_env_sync(journal_newest(journal)->env, 1),
+                                       "its last batch cannot be flushed")
+                 : status;
+    journal->flush_failed = status != STATUS_OK;
+    journal->unflushed = status != STATUS_OK;
+    journal->durable = status == STATUS_OK ? journal->meta.last : journal->durable;
+    return status;
+}
+
+enum status journal_flush(struct journal *journal)
+{
+    /* Without power loss the last batch is there already. */
+    const bool needless = journal->options.mode == JOURNAL_PROCESS && !journal->flush_failed &&
+                          !journal->names_unsynced;
+    return needless ? STATUS_OK : journal_flush_fully(journal);
 }
 
 enum status journal_commit(struct journal *journal)
@@ -486,22 +551,6 @@ enum status journal_commit(struct journal *journal)
     if (journal->write == NULL) {
         return STATUS_OK;
     }
-    enum status status = injected(journal);
-    if (status == STATUS_OK) {
-        status = journal_lmdb_status(journal, put_meta(journal, journal->write, &journal->pending),
-                                     "its head cannot be written");
-    }
-    if (status != STATUS_OK) {
-        journal_abort(journal);
-        return status;
-    }
-    const int code = mdb_txn_commit(journal->write);
-    journal->write = NULL;
-    if (code != MDB_SUCCESS) {
-        journal->pending = journal->identity;
-        return journal_lmdb_status(journal, code, "a batch cannot be committed");
-    }
-    journal->identity = journal->pending;
-    journal_read_pause(journal); /* reads of this handle see the batch from now on */
-    return STATUS_OK;
+    TRY(commit(journal));
+    return journal_flush(journal);
 }

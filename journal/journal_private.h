@@ -7,36 +7,105 @@
 #include "schemas/lock_file.h"
 
 #include <lmdb.h>
+#include <time.h>
 
-struct journal {
-    struct journal_options options;
-    char path[4096];
-    MDB_env *env;
+/*
+ * One LMDB environment: a range of entries with what is needed to find and replay them. Only the
+ * newest is ever written; one that is not the newest any more never changes again.
+ */
+struct segment {
+    uint64_t first; /* number of its first entry, which names its file */
+    MDB_env *env;   /* NULL: not open */
     MDB_dbi entries;
     MDB_dbi heads;
     MDB_dbi meta;
     MDB_dbi snapshots;
-    MDB_dbi also; /* (room, entry), big-endian, no value */
-    MDB_txn *write;
-    MDB_txn *read;
+    MDB_dbi also;  /* (room, entry), big-endian, no value */
+    MDB_txn *read; /* reset when not active */
     bool read_active;
+    bool write;     /* opened for writing */
     uint32_t reads; /* since the read transaction began */
+    uint64_t used;  /* when it was last read; who was not read for long is closed */
+};
+
+struct segment_meta {
+    uint64_t node_id;
+    uint64_t epoch;
+    uint64_t first;
+    uint64_t last;      /* first - 1: it has no entry yet */
+    uint64_t chain[2];  /* up to last */
+    uint64_t before[2]; /* up to first - 1 */
+    uint64_t began_ns;  /* wall time; the segment before it was written until then */
+};
+
+struct journal {
+    struct journal_options options;
+    char path[4096];
+    struct segment *segments; /* by first; the last is the newest */
+    uint32_t segment_count;
+    uint32_t segment_capacity;
+    struct timespec scanned; /* the directory's mtime when it was read last */
+    uint64_t tick;
+    struct segment next; /* begun and not yet part of the journal */
+    MDB_txn *write;      /* in the newest segment, or in next */
     struct lock_file lock;
-    struct journal_identity identity; /* committed */
-    struct journal_identity pending;  /* with the open batch */
+    struct segment_meta meta;    /* of the newest, committed */
+    struct segment_meta pending; /* with the open batch */
+    uint64_t durable;            /* entry up to which it is, as the mode says */
+    bool unflushed;              /* the last commit waits for a flush, or for the next commit */
+    bool flush_failed;           /* where its head is nobody knows: see journal_flush */
+    bool names_unsynced;         /* files were made or named, and the directory is not synced */
     enum status fault;
     uint32_t fault_after;
     struct status_detail detail;
 };
 
+/* Begins a batch in the newest segment if none is open. */
+enum status journal_begin_batch(struct journal *journal);
+/* Where the open batch goes. */
+struct segment *journal_written(struct journal *journal);
+
 /* Translates LMDB's and the system's codes; the only place that knows them. */
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what);
 
+/* ---- segments (journal_segment.c)
+ * ---------------------------------------------------------------------- */
+
+struct segment *journal_newest(struct journal *journal);
+/* The segment that holds the entry, or would; NULL: all begin after it. */
+struct segment *journal_segment_of(struct journal *journal, uint64_t number);
+uint32_t journal_segment_index(const struct journal *journal, const struct segment *segment);
+/* Reads the directory again if it has changed, or in any case. New and trimmed segments show. */
+enum status journal_scan(struct journal *journal, bool in_any_case);
+enum status journal_add_segment(struct journal *journal, uint64_t first);
+/* A journal of format 1 says so. */
+enum status journal_refuse_older(struct journal *journal);
+enum status journal_sync_names(struct journal *journal);
+/* What journal_flush does in mode SYNC, also in mode PROCESS. */
+enum status journal_flush_fully(struct journal *journal);
+/* Removes a segment that was begun. */
+void journal_drop_next(struct journal *journal);
+/* Opens it if it is not open; `create`: for writing, and makes it if it is missing. */
+enum status segment_open(struct journal *journal, struct segment *segment, bool create);
+void segment_close(struct segment *segment);
+enum status segment_get_meta(struct journal *journal, struct segment *segment, MDB_txn *txn,
+                             struct segment_meta *out_meta);
+enum status segment_put_meta(struct journal *journal, struct segment *segment, MDB_txn *txn,
+                             const struct segment_meta *meta);
 /* A read transaction of the caller's own; takes over the writer's grown map. */
-enum status journal_begin_reading(struct journal *journal, MDB_txn **out_txn);
-/* What the journal's head says as of a transaction. */
-enum status journal_get_identity(struct journal *journal, MDB_txn *txn,
-                                 struct journal_identity *out_identity);
+enum status segment_begin_reading(struct journal *journal, struct segment *segment,
+                                  MDB_txn **out_txn);
+/* Bytes that its pages take; it must be open. */
+uint64_t segment_bytes(const struct segment *segment);
+void segment_path(const struct journal *journal, const struct segment *segment, char *out_path,
+                  size_t size);
+#define SEGMENT_PATH_BYTES 4200u
+
+static inline MDB_val journal_val(const void *data, size_t size)
+{
+    const MDB_val val = {size, (void *)(uintptr_t)data};
+    return val;
+}
 
 /* 16 bytes that sort by room, then by entry. */
 void journal_also_key(unsigned char *key, uint64_t room, uint64_t number);

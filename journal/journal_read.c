@@ -8,56 +8,96 @@
 /* Reads in one read transaction; then it lets go of the pages that it kept alive. */
 #define READS_PER_TRANSACTION 4096u
 
-static MDB_val val_of(const void *data, size_t size)
+static void pause_segment(struct segment *segment)
 {
-    const MDB_val val = {size, (void *)(uintptr_t)data};
-    return val;
+    if (segment->read != NULL && segment->read_active) {
+        mdb_txn_reset(segment->read);
+        segment->read_active = false;
+    }
 }
 
 void journal_read_pause(struct journal *journal)
 {
-    if (journal->read != NULL && journal->read_active) {
-        mdb_txn_reset(journal->read);
-        journal->read_active = false;
+    for (uint32_t i = 0; i < journal->segment_count; i++) {
+        pause_segment(&journal->segments[i]);
     }
 }
 
-/* The transaction to read in: the open batch when there is one, else a short one of our own. */
-static enum status reading(struct journal *journal, MDB_txn **out_txn)
+static enum status renew(struct journal *journal, struct segment *segment)
 {
-    if (journal->write != NULL) {
+    if (segment->read != NULL && mdb_txn_renew(segment->read) != MDB_SUCCESS) {
+        mdb_txn_abort(segment->read); /* the writer's map has grown: a fresh one takes it over */
+        segment->read = NULL;
+    }
+    if (segment->read == NULL) {
+        TRY(segment_begin_reading(journal, segment, &segment->read));
+    }
+    segment->read_active = true;
+    segment->reads = 0;
+    return STATUS_OK;
+}
+
+/* The transaction to read a segment in: the open batch when there is one, else a short one of our
+ * own. */
+static enum status reading(struct journal *journal, struct segment *segment, MDB_txn **out_txn)
+{
+    segment->used = ++journal->tick;
+    if (journal->write != NULL && journal->next.env == NULL && segment == journal_newest(journal)) {
         *out_txn = journal->write;
         return STATUS_OK;
     }
-    if (journal->read_active && ++journal->reads >= READS_PER_TRANSACTION) {
-        journal_read_pause(journal);
+    if (segment->read_active && ++segment->reads >= READS_PER_TRANSACTION) {
+        pause_segment(segment);
     }
-    if (!journal->read_active) {
-        if (journal->read != NULL && mdb_txn_renew(journal->read) != MDB_SUCCESS) {
-            mdb_txn_abort(
-                journal->read); /* the writer's map has grown: a fresh one takes it over */
-            journal->read = NULL;
-        }
-        if (journal->read == NULL) {
-            TRY(journal_begin_reading(journal, &journal->read));
-        }
-        journal->read_active = true;
-        journal->reads = 0;
+    if (!segment->read_active) {
+        TRY(renew(journal, segment));
     }
-    *out_txn = journal->read;
+    *out_txn = segment->read;
     return STATUS_OK;
+}
+
+/*
+ * Another process may have begun a segment, or removed one, since the directory was read: cheap,
+ * but only between transactions of the newest, so that a scan of it does not pay for each entry.
+ */
+static enum status look_again(struct journal *journal)
+{
+    if (!journal->options.read_only || journal_newest(journal)->read_active) {
+        return STATUS_OK;
+    }
+    TRY(journal_scan(journal, false));
+    return journal->segment_count > 0 ? STATUS_OK
+                                      : status_fail(STATUS_NOT_FOUND, &journal->detail, 0,
+                                                    "journal %s: it was removed", journal->path);
+}
+
+static enum status get_frame(struct journal *journal, uint64_t number, MDB_val *out_value)
+{
+    struct segment *segment = journal_segment_of(journal, number);
+    MDB_txn *txn = NULL;
+    if (segment == NULL) {
+        return status_fail(STATUS_NOT_FOUND, &journal->detail, 0,
+                           "journal %s: entry %llu was trimmed away", journal->path,
+                           (unsigned long long)number);
+    }
+    TRY(reading(journal, segment, &txn));
+    MDB_val key = journal_val(&number, sizeof number);
+    return journal_lmdb_status(journal, mdb_get(txn, segment->entries, &key, out_value),
+                               "an entry cannot be read");
 }
 
 enum status journal_read(struct journal *journal, uint64_t number, struct journal_record *out)
 {
-    MDB_txn *txn = NULL;
-    TRY(reading(journal, &txn));
-    MDB_val key = val_of(&number, sizeof number);
     MDB_val value;
-    const int code = mdb_get(txn, journal->entries, &key, &value);
-    if (code != MDB_SUCCESS) {
-        return journal_lmdb_status(journal, code, "an entry cannot be read");
+    TRY(look_again(journal));
+    enum status status = get_frame(journal, number, &value);
+    if (status == STATUS_NOT_FOUND && journal->options.read_only) {
+        /* What a transaction sees stands still; the journal does not. */
+        journal_read_pause(journal);
+        TRY(journal_scan(journal, true));
+        status = journal->segment_count > 0 ? get_frame(journal, number, &value) : status;
     }
+    TRY(status);
     struct journal_head head;
     const char *broken = NULL;
     if (journal_frame_check(value.mv_data, value.mv_size, number, &head, &broken) != STATUS_OK) {
@@ -73,13 +113,17 @@ enum status journal_read(struct journal *journal, uint64_t number, struct journa
     return STATUS_OK;
 }
 
-enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *out_number)
+/* ---- the room index
+ * ------------------------------------------------------------------------------------------ */
+
+static enum status head_in(struct journal *journal, struct segment *segment, uint64_t room,
+                           uint64_t *out_number)
 {
     MDB_txn *txn = NULL;
-    TRY(reading(journal, &txn));
-    MDB_val key = val_of(&room, sizeof room);
+    TRY(reading(journal, segment, &txn));
+    MDB_val key = journal_val(&room, sizeof room);
     MDB_val value;
-    const int code = mdb_get(txn, journal->heads, &key, &value);
+    const int code = mdb_get(txn, segment->heads, &key, &value);
     if (code != MDB_SUCCESS) {
         return journal_lmdb_status(journal, code, "its room index cannot be read");
     }
@@ -91,21 +135,51 @@ enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *
     return STATUS_OK;
 }
 
-enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t *out_room,
-                              uint64_t *out_number)
+/* In the `count` oldest segments. */
+static enum status head_before(struct journal *journal, uint32_t count, uint64_t room,
+                               uint64_t *out_number)
+{
+    enum status status = STATUS_NOT_FOUND;
+    for (uint32_t i = count; i > 0 && status == STATUS_NOT_FOUND; i--) {
+        status = head_in(journal, &journal->segments[i - 1u], room, out_number);
+    }
+    return status;
+}
+
+enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *out_number)
+{
+    TRY(look_again(journal));
+    return head_before(journal, journal->segment_count, room, out_number);
+}
+
+enum status journal_room_before(struct journal *journal, const struct journal_record *record,
+                                uint64_t *out_number)
+{
+    if (record->room_before != 0) {
+        *out_number = record->room_before;
+        return STATUS_OK;
+    }
+    const struct segment *segment = journal_segment_of(journal, record->number);
+    if (record->room == 0 || segment == NULL) {
+        return STATUS_END;
+    }
+    const enum status status =
+        head_before(journal, journal_segment_index(journal, segment), record->room, out_number);
+    return status == STATUS_NOT_FOUND ? STATUS_END : status;
+}
+
+/* The segment's smallest room from `from` on. */
+static enum status room_from(struct journal *journal, struct segment *segment, uint64_t from,
+                             uint64_t *out_room, uint64_t *out_number)
 {
     MDB_txn *txn = NULL;
     MDB_cursor *cursor = NULL;
-    TRY(reading(journal, &txn));
-    if (after == UINT64_MAX) {
-        return STATUS_END;
-    }
-    int code = mdb_cursor_open(txn, journal->heads, &cursor);
+    TRY(reading(journal, segment, &txn));
+    int code = mdb_cursor_open(txn, segment->heads, &cursor);
     if (code != MDB_SUCCESS) {
         return journal_lmdb_status(journal, code, "its room index cannot be read");
     }
-    const uint64_t from = after + 1u;
-    MDB_val key = val_of(&from, sizeof from);
+    MDB_val key = journal_val(&from, sizeof from);
     MDB_val value;
     code = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
     enum status status = STATUS_OK;
@@ -123,6 +197,28 @@ enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t 
     return status;
 }
 
+enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t *out_room,
+                              uint64_t *out_number)
+{
+    bool found = false;
+    TRY(look_again(journal));
+    /* From the newest on: of a room that stands in several, that one's entry is its last. */
+    for (uint32_t i = journal->segment_count; i > 0 && after != UINT64_MAX; i--) {
+        uint64_t room = 0;
+        uint64_t number = 0;
+        const enum status status =
+            room_from(journal, &journal->segments[i - 1u], after + 1u, &room, &number);
+        if (status == STATUS_OK && (!found || room < *out_room)) {
+            *out_room = room;
+            *out_number = number;
+            found = true;
+        } else if (status != STATUS_OK && status != STATUS_END) {
+            return status;
+        }
+    }
+    return found ? STATUS_OK : STATUS_END;
+}
+
 void journal_also_key(unsigned char *key, uint64_t room, uint64_t number)
 {
     for (size_t i = 0; i < 8; i++) {
@@ -131,19 +227,19 @@ void journal_also_key(unsigned char *key, uint64_t room, uint64_t number)
     }
 }
 
-enum status journal_room_also(struct journal *journal, uint64_t room, uint64_t from,
-                              uint64_t *out_number)
+static enum status also_in(struct journal *journal, struct segment *segment, uint64_t room,
+                           uint64_t from, uint64_t *out_number)
 {
     MDB_txn *txn = NULL;
     MDB_cursor *cursor = NULL;
     unsigned char raw[16];
-    TRY(reading(journal, &txn));
-    int code = mdb_cursor_open(txn, journal->also, &cursor);
+    TRY(reading(journal, segment, &txn));
+    int code = mdb_cursor_open(txn, segment->also, &cursor);
     if (code != MDB_SUCCESS) {
         return journal_lmdb_status(journal, code, "its room index cannot be read");
     }
     journal_also_key(raw, room, from);
-    MDB_val key = val_of(raw, sizeof raw);
+    MDB_val key = journal_val(raw, sizeof raw);
     MDB_val value;
     code = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
     const bool found =
@@ -159,6 +255,19 @@ enum status journal_room_also(struct journal *journal, uint64_t room, uint64_t f
         return journal_lmdb_status(journal, code, "its room index cannot be read");
     }
     return found ? STATUS_OK : STATUS_END;
+}
+
+enum status journal_room_also(struct journal *journal, uint64_t room, uint64_t from,
+                              uint64_t *out_number)
+{
+    TRY(look_again(journal));
+    const struct segment *first = journal_segment_of(journal, from);
+    enum status status = STATUS_END;
+    for (uint32_t i = first == NULL ? 0 : journal_segment_index(journal, first);
+         i < journal->segment_count && status == STATUS_END; i++) {
+        status = also_in(journal, &journal->segments[i], room, from, out_number);
+    }
+    return status;
 }
 
 /* ---- snapshots: keys are (entry, index), big-endian, so that they sort
@@ -187,32 +296,32 @@ enum status journal_snapshot_put(struct journal *journal, uint64_t entry, uint32
                                  const unsigned char *bytes, size_t size)
 {
     unsigned char raw[12];
-    TRY(journal_note_epoch(journal, journal->write != NULL ? journal->pending.epoch
-                                                           : journal->identity.epoch));
+    TRY(journal_begin_batch(journal));
     snapshot_key(raw, entry, index);
-    MDB_val key = val_of(raw, sizeof raw);
-    MDB_val value = val_of(bytes, size);
-    const enum status status =
-        journal_lmdb_status(journal, mdb_put(journal->write, journal->snapshots, &key, &value, 0),
-                            "a snapshot cannot be written");
+    MDB_val key = journal_val(raw, sizeof raw);
+    MDB_val value = journal_val(bytes, size);
+    const enum status status = journal_lmdb_status(
+        journal, mdb_put(journal->write, journal_written(journal)->snapshots, &key, &value, 0),
+        "a snapshot cannot be written");
     if (status != STATUS_OK) {
         journal_abort(journal);
     }
     return status;
 }
 
-enum status journal_snapshot_newest(struct journal *journal, uint64_t entry, uint64_t *out_entry)
+static enum status snapshot_in(struct journal *journal, struct segment *segment, uint64_t entry,
+                               uint64_t *out_entry)
 {
     MDB_txn *txn = NULL;
     MDB_cursor *cursor = NULL;
     unsigned char raw[12];
-    TRY(reading(journal, &txn));
-    int code = mdb_cursor_open(txn, journal->snapshots, &cursor);
+    TRY(reading(journal, segment, &txn));
+    int code = mdb_cursor_open(txn, segment->snapshots, &cursor);
     if (code != MDB_SUCCESS) {
         return journal_lmdb_status(journal, code, "its snapshots cannot be read");
     }
     snapshot_key(raw, entry, UINT32_MAX);
-    MDB_val key = val_of(raw, sizeof raw);
+    MDB_val key = journal_val(raw, sizeof raw);
     MDB_val value;
     code = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
     code = mdb_cursor_get(cursor, &key, &value, code == MDB_SUCCESS ? MDB_PREV : MDB_LAST);
@@ -223,51 +332,80 @@ enum status journal_snapshot_newest(struct journal *journal, uint64_t entry, uin
     return code == MDB_SUCCESS ? STATUS_OK : STATUS_NOT_FOUND;
 }
 
+/* Segments that may hold a snapshot at this entry or one before: how many, from the oldest on. */
+static uint32_t segments_with_snapshots(struct journal *journal, uint64_t entry)
+{
+    const struct segment *last =
+        journal_segment_of(journal, entry == UINT64_MAX ? entry : entry + 1u);
+    return last == NULL ? 0 : journal_segment_index(journal, last) + 1u;
+}
+
+enum status journal_snapshot_newest(struct journal *journal, uint64_t entry, uint64_t *out_entry)
+{
+    enum status status = STATUS_NOT_FOUND;
+    TRY(look_again(journal));
+    for (uint32_t i = segments_with_snapshots(journal, entry); i > 0 && status == STATUS_NOT_FOUND;
+         i--) {
+        status = snapshot_in(journal, &journal->segments[i - 1u], entry, out_entry);
+    }
+    return status;
+}
+
 enum status journal_snapshot_get(struct journal *journal, uint64_t entry, uint32_t index,
                                  const unsigned char **out_bytes, size_t *out_size)
 {
-    MDB_txn *txn = NULL;
     unsigned char raw[12];
-    TRY(reading(journal, &txn));
+    int code = MDB_NOTFOUND;
+    const uint32_t count = segments_with_snapshots(journal, entry);
     snapshot_key(raw, entry, index);
-    MDB_val key = val_of(raw, sizeof raw);
-    MDB_val value;
-    const int code = mdb_get(txn, journal->snapshots, &key, &value);
-    if (code == MDB_NOTFOUND) {
-        return STATUS_END;
+    /* In the segment that holds the entry, or as the one that the next segment begins with. */
+    for (uint32_t i = count; i > 0 && i + 2u > count && code == MDB_NOTFOUND; i--) {
+        MDB_txn *txn = NULL;
+        MDB_val key = journal_val(raw, sizeof raw);
+        MDB_val value;
+        TRY(reading(journal, &journal->segments[i - 1u], &txn));
+        code = mdb_get(txn, journal->segments[i - 1u].snapshots, &key, &value);
+        if (code == MDB_SUCCESS) {
+            *out_bytes = value.mv_data;
+            *out_size = value.mv_size;
+        }
     }
-    if (code != MDB_SUCCESS) {
-        return journal_lmdb_status(journal, code, "a snapshot cannot be read");
+    return code == MDB_NOTFOUND ? STATUS_END
+                                : journal_lmdb_status(journal, code, "a snapshot cannot be read");
+}
+
+/* Entry of the oldest of the newest `keep` snapshots of the segment; 0: there are not as many. */
+static uint64_t oldest_kept(struct journal *journal, struct segment *segment, uint32_t keep)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t i = 0; i < keep; i++) {
+        uint64_t found = 0;
+        if (oldest == 0 ||
+            snapshot_in(journal, segment, oldest == UINT64_MAX ? oldest : oldest - 1u, &found) !=
+                STATUS_OK) {
+            return 0;
+        }
+        oldest = found;
     }
-    *out_bytes = value.mv_data;
-    *out_size = value.mv_size;
-    return STATUS_OK;
+    return oldest;
 }
 
 enum status journal_snapshot_prune(struct journal *journal, uint32_t keep)
 {
-    uint64_t newest = UINT64_MAX;
-    for (uint32_t i = 0; i < keep; i++) {
-        uint64_t found = 0;
-        if (newest == 0 ||
-            journal_snapshot_newest(journal, newest == UINT64_MAX ? newest : newest - 1u, &found) !=
-                STATUS_OK) {
-            return STATUS_OK;
-        }
-        newest = found;
-    }
+    struct segment *segment = journal_newest(journal);
     MDB_cursor *cursor = NULL;
-    MDB_val key;
     MDB_val value;
-    TRY(journal_note_epoch(journal, journal->write != NULL ? journal->pending.epoch
-                                                           : journal->identity.epoch));
-    int code = mdb_cursor_open(journal->write, journal->snapshots, &cursor);
-    while (code == MDB_SUCCESS) {
-        code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
-        if (code != MDB_SUCCESS || snapshot_entry(&key) >= newest) {
-            break;
-        }
+    unsigned char raw[12];
+    TRY(journal_begin_batch(journal));
+    const uint64_t before = oldest_kept(journal, segment, keep);
+    int code = mdb_cursor_open(journal->write, segment->snapshots, &cursor);
+    /* Not the one that it begins with: without it the segment could not be replayed. */
+    snapshot_key(raw, segment->first, 0);
+    MDB_val key = journal_val(raw, sizeof raw);
+    code = code == MDB_SUCCESS ? mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE) : code;
+    while (code == MDB_SUCCESS && snapshot_entry(&key) < before) {
         code = mdb_cursor_del(cursor, 0);
+        code = code == MDB_SUCCESS ? mdb_cursor_get(cursor, &key, &value, MDB_NEXT) : code;
     }
     if (cursor != NULL) {
         mdb_cursor_close(cursor);

@@ -209,8 +209,17 @@ enum status journal_replay(struct journal *journal, struct journal_machine *mach
     uint64_t until =
         options->until == 0 || options->until > identity.last ? identity.last : options->until;
     uint64_t number = identity.first == 0 ? 1u : identity.first;
+    if (until + 1u < number) {
+        return status_fail(STATUS_NOT_FOUND, out_detail, 0,
+                           "the journal begins at entry %" PRIu64
+                           ": what was before has been removed (journal.keep_bytes, "
+                           "journal.keep_hours)",
+                           number);
+    }
     if (options->from_snapshot || number > 1u) {
-        out->started_at = start_from_snapshot(journal, machine, until);
+        /* A journal without its beginning starts where its oldest segment does. */
+        out->started_at =
+            start_from_snapshot(journal, machine, options->from_snapshot ? until : number - 1u);
         if (out->started_at == 0 && number > 1u) {
             return status_fail(STATUS_JOURNAL_DAMAGED, out_detail, 0,
                                "the journal begins at entry %" PRIu64

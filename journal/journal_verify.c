@@ -24,8 +24,20 @@ static void note(struct journal_fault_report *report, uint64_t number, const cha
     }
 }
 
+/* A segment that is looked at, and what the entries before said. */
+struct look {
+    struct journal *journal;
+    struct segment *segment;
+    MDB_txn *txn;
+    struct segment_meta meta;
+    uint64_t expected; /* number of the next entry */
+    uint64_t chain[2];
+    struct codec_arena arena;
+    struct journal_fault_report *report;
+};
+
 /* Whether each room besides its own that the entry is about can find it. */
-static bool others_indexed(const struct journal *journal, MDB_txn *txn, uint64_t number,
+static bool others_indexed(const struct look *look, uint64_t number,
                            const struct codec_entry *entry)
 {
     for (uint32_t i = 0; i < entry->transition_count; i++) {
@@ -35,119 +47,165 @@ static bool others_indexed(const struct journal *journal, MDB_txn *txn, uint64_t
         journal_also_key(raw, room, number);
         MDB_val key = {sizeof raw, raw};
         if (room != 0 && room != entry->input.room &&
-            mdb_get(txn, journal->also, &key, &value) != MDB_SUCCESS) {
+            mdb_get(look->txn, look->segment->also, &key, &value) != MDB_SUCCESS) {
             return false;
         }
     }
     return true;
 }
 
-/* One entry: frame, chain, parse, and its room's back-pointer. */
-static void verify_value(struct journal *journal, MDB_txn *txn, uint64_t number,
-                         const MDB_val *value, uint64_t chain[2], struct codec_arena *arena,
-                         struct journal_fault_report *report)
+static bool room_indexed(const struct look *look, uint64_t number, uint64_t room)
 {
+    MDB_val key = {sizeof room, &room};
+    MDB_val last;
+    uint64_t newest = 0;
+    if (room != 0 && mdb_get(look->txn, look->segment->heads, &key, &last) == MDB_SUCCESS &&
+        last.mv_size == sizeof newest) {
+        memcpy(&newest, last.mv_data, sizeof newest);
+    }
+    return room == 0 || newest >= number;
+}
+
+/* One entry: frame, chain, parse, and its room's back-pointer. */
+static void verify_value(struct look *look, uint64_t number, const MDB_val *value)
+{
+    struct journal_fault_report *report = look->report;
     struct journal_head head;
     const char *broken = NULL;
     uint64_t next[2];
     if (journal_frame_check(value->mv_data, value->mv_size, number, &head, &broken) != STATUS_OK) {
         note(report, number, broken);
         if (value->mv_size >= JOURNAL_HEAD_BYTES) {
-            memcpy(chain, head.chain, sizeof next); /* go on from what it claims */
+            memcpy(look->chain, head.chain, sizeof next); /* go on from what it claims */
         }
         return;
     }
     const unsigned char *payload = (const unsigned char *)value->mv_data + JOURNAL_HEAD_BYTES;
-    journal_chain_next(chain, payload, head.payload_size, next);
+    journal_chain_next(look->chain, payload, head.payload_size, next);
     if (memcmp(next, head.chain, sizeof next) != 0) {
         note(report, number, "out of the chain: an entry before it was altered, lost or swapped");
     }
-    memcpy(chain, head.chain, sizeof next);
+    memcpy(look->chain, head.chain, sizeof next);
     struct codec_entry entry;
-    codec_arena_reset(arena);
-    if (codec_entry_unpack(payload, head.payload_size, arena, &entry) != STATUS_OK) {
+    codec_arena_reset(&look->arena);
+    if (codec_entry_unpack(payload, head.payload_size, &look->arena, &entry) != STATUS_OK) {
         note(report, number, "not parsable");
     } else if (entry.input.room != head.room) {
         note(report, number, "indexed under another room than its own");
-    } else if (!others_indexed(journal, txn, number, &entry)) {
+    } else if (!others_indexed(look, number, &entry)) {
         note(report, number, "missing in the index of a room that it is about");
     }
-    if (head.room != 0) {
-        MDB_val key = {sizeof head.room, &head.room};
-        MDB_val last;
-        uint64_t newest = 0;
-        if (mdb_get(txn, journal->heads, &key, &last) == MDB_SUCCESS &&
-            last.mv_size == sizeof newest) {
-            memcpy(&newest, last.mv_data, sizeof newest);
-        }
-        if (newest < number) {
-            note(report, number, "missing in the room index");
-        }
+    if (!room_indexed(look, number, head.room)) {
+        note(report, number, "missing in the room index");
     }
 }
 
-static enum status walk(struct journal *journal, MDB_txn *txn, MDB_cursor *cursor,
-                        const struct journal_identity *identity, struct codec_arena *arena,
-                        struct journal_fault_report *report)
+static enum status walk_entries(struct look *look, MDB_cursor *cursor)
 {
     MDB_val key;
     MDB_val value;
-    uint64_t chain[2] = {0, 0};
-    uint64_t expected = identity->first;
     int code = mdb_cursor_get(cursor, &key, &value, MDB_FIRST);
     while (code == MDB_SUCCESS) {
         uint64_t number = 0;
         if (key.mv_size == sizeof number) {
             memcpy(&number, key.mv_data, sizeof number);
         }
-        if (number != expected) {
-            note(report, expected, "missing");
+        if (number != look->expected) {
+            note(look->report, look->expected, "missing");
         }
-        verify_value(journal, txn, number, &value, chain, arena, report);
-        report->entries++;
-        expected = number + 1u;
+        verify_value(look, number, &value);
+        look->report->entries++;
+        look->expected = number + 1u;
         code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
     }
-    if (code != MDB_NOTFOUND) {
-        return journal_lmdb_status(journal, code, "it cannot be walked");
+    return code == MDB_NOTFOUND ? STATUS_OK
+                                : journal_lmdb_status(look->journal, code, "it cannot be walked");
+}
+
+/* What a segment says of its beginning, against the end of the one before. */
+static void verify_beginning(struct look *look, bool oldest)
+{
+    const struct segment_meta *meta = &look->meta;
+    if (!oldest && meta->first != look->expected) {
+        note(look->report, look->expected, "missing: its segment was removed or cut");
+    } else if (!oldest && memcmp(meta->before, look->chain, sizeof look->chain) != 0) {
+        note(look->report, meta->first, "in a segment that does not follow the one before it");
     }
-    if (identity->last != 0 && expected != identity->last + 1u) {
-        note(report, expected, "missing: the journal's head knows later ones");
-    } else if (memcmp(chain, identity->chain, sizeof chain) != 0) {
-        note(report, identity->last, "not the one that the journal's head names");
+    look->expected = meta->first;
+    memcpy(look->chain, meta->before, sizeof look->chain);
+}
+
+static void verify_end(struct look *look)
+{
+    const struct segment_meta *meta = &look->meta;
+    if (look->expected != meta->last + 1u) {
+        note(look->report, look->expected, "missing: the journal's head knows later ones");
+    } else if (memcmp(look->chain, meta->chain, sizeof look->chain) != 0) {
+        note(look->report, meta->last, "not the one that the journal's head names");
     }
-    return STATUS_OK;
+    look->expected = meta->last + 1u;
+    memcpy(look->chain, meta->chain, sizeof look->chain);
+}
+
+static enum status verify_segment(struct look *look, bool oldest)
+{
+    MDB_cursor *cursor = NULL;
+    /* One read transaction for the whole walk: head and entries must be of one moment. */
+    TRY(segment_begin_reading(look->journal, look->segment, &look->txn));
+    enum status status = segment_get_meta(look->journal, look->segment, look->txn, &look->meta);
+    if (status == STATUS_OK) {
+        status = journal_lmdb_status(look->journal,
+                                     mdb_cursor_open(look->txn, look->segment->entries, &cursor),
+                                     "it cannot be read");
+    }
+    if (status == STATUS_OK) {
+        verify_beginning(look, oldest);
+        status = walk_entries(look, cursor);
+        mdb_cursor_close(cursor);
+    }
+    if (status == STATUS_OK) {
+        verify_end(look);
+    }
+    mdb_txn_abort(look->txn);
+    return status;
+}
+
+/* Where a segment begins there must be a snapshot, else it cannot be replayed without those before.
+ */
+static void verify_snapshot(struct look *look)
+{
+    const unsigned char *bytes = NULL;
+    size_t size = 0;
+    if (look->meta.first > 1u &&
+        journal_snapshot_get(look->journal, look->meta.first - 1u, 0, &bytes, &size) != STATUS_OK) {
+        note(look->report, look->meta.first,
+             "in a segment that does not begin with a snapshot: it cannot be replayed by itself");
+    }
 }
 
 enum status journal_verify(struct journal *journal, struct journal_fault_report *out_report,
                            struct status_detail *out_detail)
 {
-    struct codec_arena arena;
-    struct journal_identity identity;
-    MDB_txn *txn = NULL;
-    MDB_cursor *cursor = NULL;
+    struct look look;
+    enum status status = STATUS_OK;
     memset(out_report, 0, sizeof *out_report);
+    memset(&look, 0, sizeof look);
+    look.journal = journal;
+    look.report = out_report;
     void *memory = malloc(ARENA_BYTES);
     if (memory == NULL) {
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory to verify a journal");
     }
-    codec_arena_init(&arena, memory, ARENA_BYTES);
-    /* One read transaction for the whole walk: head and entries must be of one moment. */
-    enum status status = journal_begin_reading(journal, &txn);
-    if (status == STATUS_OK) {
-        status = journal_get_identity(journal, txn, &identity);
+    codec_arena_init(&look.arena, memory, ARENA_BYTES);
+    for (uint32_t i = 0; i < journal->segment_count && status == STATUS_OK; i++) {
+        look.segment = &journal->segments[i];
+        look.segment->used = ++journal->tick;
+        status = verify_segment(&look, i == 0);
+        if (status == STATUS_OK) {
+            verify_snapshot(&look);
+        }
     }
-    if (status == STATUS_OK) {
-        status = journal_lmdb_status(journal, mdb_cursor_open(txn, journal->entries, &cursor),
-                                     "it cannot be read");
-    }
-    if (status == STATUS_OK) {
-        status = walk(journal, txn, cursor, &identity, &arena, out_report);
-        mdb_cursor_close(cursor);
-    }
-    if (txn != NULL) {
-        mdb_txn_abort(txn);
-    }
+    journal_read_pause(journal);
     free(memory);
     if (status != STATUS_OK) {
         *out_detail = journal->detail;
@@ -168,7 +226,7 @@ static void child(const char *path, int fd)
 {
     struct child_report result;
     struct journal *journal = NULL;
-    const struct journal_options options = {path, JOURNAL_SYNC, true, 0};
+    const struct journal_options options = {.path = path, .read_only = true};
     memset(&result, 0, sizeof result);
     result.status = journal_open(&options, &journal, &result.detail);
     if (result.status == STATUS_OK) {

@@ -25,18 +25,26 @@ struct item {
     uint64_t room;
     uint64_t also;  /* rooms, before the bytes */
     uint64_t index; /* of a snapshot's item */
-    uint64_t size;  /* of the bytes that follow */
+    uint64_t now_ns;
+    uint64_t size; /* of the bytes that follow */
 };
 
 struct journal_writer {
     struct journal *journal;
     struct ring ring;
     pthread_t thread;
-    int wake_fd;
+    struct writer_options options;
+    bool rotating;   /* a segment was begun; its snapshot is arriving */
+    uint64_t now_ns; /* wall time, of the last snapshot */
+    _Atomic bool full;
     _Atomic bool stop;
     _Atomic bool failed;
     _Atomic bool retry; /* set by the machine thread, cleared by ours when the queue is empty */
     _Atomic uint64_t durable;
+    _Atomic uint64_t written;
+    _Atomic uint64_t segments_begun;
+    _Atomic uint64_t segments_removed;
+    _Atomic uint64_t segment_failures;
     _Atomic uint64_t batches;
     _Atomic uint64_t entries;
     _Atomic uint64_t failures;
@@ -59,7 +67,22 @@ static uint64_t now_ns(void)
 static void tell_machine(const struct journal_writer *writer)
 {
     const uint64_t one = 1;
-    while (write(writer->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
+    while (write(writer->options.wake_fd, &one, sizeof one) < 0 && errno == EINTR) {
+    }
+}
+
+/* Says how far the journal has come, when it has. */
+static void publish(struct journal_writer *writer)
+{
+    struct journal_identity identity;
+    if (journal_identity(writer->journal, &identity) == STATUS_OK) {
+        atomic_store(&writer->written, identity.last);
+    }
+    atomic_store(&writer->full, journal_segment_full(writer->journal));
+    const uint64_t durable = journal_durable(writer->journal);
+    if (durable > atomic_load(&writer->durable)) {
+        atomic_store(&writer->durable, durable);
+        tell_machine(writer);
     }
 }
 
@@ -70,50 +93,117 @@ static void fail(struct journal_writer *writer, enum status status)
     writer->detail = *journal_detail(writer->journal);
     (void)pthread_mutex_unlock(&writer->lock);
     atomic_fetch_add(&writer->failures, 1u);
+    /* What was committed before may still become durable, and those who wait for it be told. */
+    (void)journal_flush(writer->journal);
+    publish(writer);
     atomic_store(&writer->failed, true);
     tell_machine(writer);
 }
 
-static enum status append_item(struct journal_writer *writer, const struct item *item,
-                               uint64_t *last)
+/* ---- segments: begun with a snapshot, whose items come one by one
+ * ---------------------------------------------- */
+
+static void give_up_segment(struct journal_writer *writer)
+{
+    journal_abort(writer->journal);
+    writer->rotating = false;
+    atomic_fetch_add(&writer->segment_failures, 1u);
+}
+
+static void begin_segment(struct journal_writer *writer, const struct item *item)
+{
+    writer->now_ns = item->now_ns;
+    writer->rotating = true;
+    if (journal_segment_begin(writer->journal, item->now_ns) != STATUS_OK) {
+        give_up_segment(writer);
+    }
+}
+
+/* STATUS_OK also when no segment came of it: the journal goes on in the one that it has. */
+static enum status end_segment(struct journal_writer *writer)
+{
+    uint32_t removed = 0;
+    const uint32_t count = journal_segment_count(writer->journal);
+    const enum status status = journal_segment_end(writer->journal);
+    writer->rotating = false;
+    if (journal_segment_count(writer->journal) == count) {
+        atomic_fetch_add(&writer->segment_failures, 1u);
+        return STATUS_OK;
+    }
+    atomic_fetch_add(&writer->segments_begun, 1u);
+    if (journal_trim(writer->journal, &writer->options.retention, writer->now_ns, &removed) !=
+        STATUS_OK) {
+        atomic_fetch_add(&writer->segment_failures, 1u);
+    }
+    atomic_fetch_add(&writer->segments_removed, removed);
+    return status;
+}
+
+static enum status append_snapshot(struct journal_writer *writer, const struct item *item,
+                                   const unsigned char *bytes)
+{
+    if (item->kind == ITEM_SNAPSHOT) {
+        const enum status status = journal_snapshot_put(
+            writer->journal, item->number, (uint32_t)item->index, bytes, (size_t)item->size);
+        if (status != STATUS_OK && writer->rotating) {
+            give_up_segment(writer);
+            return STATUS_OK;
+        }
+        return status;
+    }
+    return writer->rotating ? end_segment(writer) : journal_snapshot_prune(writer->journal, 2);
+}
+
+/* A snapshot that begins a segment must not stand in a batch with entries. */
+static bool begins_segment(const struct journal_writer *writer, const struct item *item)
+{
+    return item->kind == ITEM_SNAPSHOT && item->index == 0 && !writer->rotating &&
+           journal_segment_full(writer->journal);
+}
+
+static enum status append_item(struct journal_writer *writer, const struct item *item)
 {
     const uint64_t *also = (const uint64_t *)(const void *)(item + 1);
     const unsigned char *bytes = (const unsigned char *)(also + item->also);
-    struct journal *journal = writer->journal;
-    if (item->kind == ITEM_SNAPSHOT) {
-        return journal_snapshot_put(journal, item->number, (uint32_t)item->index, bytes,
-                                    (size_t)item->size);
+    if (item->kind != ITEM_ENTRY) {
+        return append_snapshot(writer, item, bytes);
     }
-    if (item->kind == ITEM_SNAPSHOT_END) {
-        return journal_snapshot_prune(journal, 2);
+    if (writer->rotating) {
+        give_up_segment(writer); /* the machine has not finished its snapshot */
     }
     const struct journal_record record = {
         item->number, item->room, 0, bytes, (size_t)item->size, also, (uint32_t)item->also};
-    TRY(journal_append(journal, &record));
-    *last = item->number;
-    return STATUS_OK;
+    return journal_append(writer->journal, &record);
 }
 
 /* Takes what has arrived into one batch and commits it. */
 static void commit_batch(struct journal_writer *writer)
 {
-    uint64_t last = 0;
     uint32_t count = 0;
+    uint32_t entries = 0;
     enum status status = STATUS_OK;
     size_t size = 0;
     const struct item *item = ring_front(&writer->ring, &size);
     while (item != NULL && status == STATUS_OK && count < BATCH_ENTRIES_MAX) {
-        status = append_item(writer, item, &last);
+        if (begins_segment(writer, item)) {
+            if (count > 0) {
+                break;
+            }
+            begin_segment(writer, item);
+        }
+        entries += item->kind == ITEM_ENTRY ? 1u : 0u;
+        status = append_item(writer, item);
         ring_pop(&writer->ring);
         count++;
         item = ring_front(&writer->ring, &size);
     }
     const uint64_t started = now_ns();
-    if (status == STATUS_OK) {
-        status = journal_commit(writer->journal);
+    if (status == STATUS_OK && !writer->rotating) {
+        status = journal_commit_ahead(writer->journal);
     }
     if (status != STATUS_OK) {
         journal_abort(writer->journal);
+        writer->rotating = false;
         fail(writer, status);
         return;
     }
@@ -122,14 +212,26 @@ static void commit_batch(struct journal_writer *writer)
         atomic_store(&writer->commit_ns_max, took);
     }
     atomic_fetch_add(&writer->batches, 1u);
-    atomic_fetch_add(&writer->entries, count);
-    if (last != 0) {
-        atomic_store(&writer->durable, last);
-        tell_machine(writer);
-    }
+    atomic_fetch_add(&writer->entries, entries);
+    publish(writer);
 }
 
-/* What was submitted after the last durable entry will never be: its numbers are given again. */
+/* Nothing has followed the last batch: it is flushed by itself. */
+static void flush_if_idle(struct journal_writer *writer)
+{
+    if (atomic_load(&writer->written) == atomic_load(&writer->durable)) {
+        return;
+    }
+    const enum status status = journal_flush(writer->journal);
+    if (status != STATUS_OK) {
+        fail(writer, status);
+        return;
+    }
+    publish(writer);
+}
+
+/* What was submitted after the last entry of the journal will never be: its numbers are given
+ * again. */
 static void discard(struct journal_writer *writer)
 {
     size_t size = 0;
@@ -171,6 +273,9 @@ static void *run(void *context)
             commit_batch(writer);
             continue;
         }
+        if (!atomic_load(&writer->failed) && !writer->rotating) {
+            flush_if_idle(writer);
+        }
         if (atomic_load(&writer->stop)) {
             return NULL;
         }
@@ -178,7 +283,7 @@ static void *run(void *context)
     }
 }
 
-enum status writer_start(struct journal *take_journal, int wake_fd,
+enum status writer_start(struct journal *take_journal, const struct writer_options *options,
                          struct journal_writer **out_writer, struct status_detail *out_detail)
 {
     struct journal_writer *writer = calloc(1, sizeof *writer);
@@ -187,7 +292,7 @@ enum status writer_start(struct journal *take_journal, int wake_fd,
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for the journal thread");
     }
     writer->journal = take_journal;
-    writer->wake_fd = wake_fd;
+    writer->options = *options;
     enum status status = journal_identity(take_journal, &identity);
     if (status == STATUS_OK) {
         status = ring_open(&writer->ring, QUEUE_BYTES, out_detail);
@@ -197,6 +302,7 @@ enum status writer_start(struct journal *take_journal, int wake_fd,
         return status;
     }
     atomic_store(&writer->durable, identity.last);
+    atomic_store(&writer->written, identity.last);
     (void)pthread_mutex_init(&writer->lock, NULL);
     const int error = pthread_create(&writer->thread, NULL, run, writer);
     if (error != 0) {
@@ -256,13 +362,14 @@ void writer_submit(struct journal_writer *writer)
 }
 
 bool writer_snapshot_item(struct journal_writer *writer, uint64_t entry, uint32_t index,
-                          const unsigned char *bytes, size_t size)
+                          uint64_t now, const unsigned char *bytes, size_t size)
 {
     struct item *item = begin_item(writer, ITEM_SNAPSHOT, entry, size);
     if (item == NULL) {
         return false;
     }
     item->index = index;
+    item->now_ns = now;
     memcpy(item + 1, bytes, size);
     ring_end(&writer->ring);
     return true;
@@ -280,6 +387,16 @@ bool writer_snapshot_end(struct journal_writer *writer, uint64_t entry)
 uint64_t writer_durable(const struct journal_writer *writer)
 {
     return atomic_load(&writer->durable);
+}
+
+uint64_t writer_written(const struct journal_writer *writer)
+{
+    return atomic_load(&writer->written);
+}
+
+bool writer_wants_snapshot(const struct journal_writer *writer)
+{
+    return atomic_load(&writer->full);
 }
 
 enum status writer_failure(struct journal_writer *writer, struct status_detail *out_detail)
@@ -318,5 +435,8 @@ void writer_counters(const struct journal_writer *writer, struct writer_counters
     out->entries = atomic_load(&writer->entries);
     out->failures = atomic_load(&writer->failures);
     out->commit_ns_max = atomic_load(&writer->commit_ns_max);
+    out->segments_begun = atomic_load(&writer->segments_begun);
+    out->segments_removed = atomic_load(&writer->segments_removed);
+    out->segment_failures = atomic_load(&writer->segment_failures);
     out->queue_bytes = ring_used(&writer->ring);
 }

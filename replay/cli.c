@@ -183,18 +183,13 @@ const char *cli_journal_path(const struct cli_values *values, uint32_t word, int
 /* LMDB would say it in its own words, and leave a lock file behind. */
 static bool journal_there(const char *path, int *out_code)
 {
-    char file[4096];
     struct stat info;
     const bool there = stat(path, &info) == 0;
     const int code = there || errno == ENOENT ? EXIT_NOT_THERE : EXIT_UNREACHABLE;
-    (void)snprintf(file, sizeof file, "%s/data.mdb", path);
     if (!there) {
         *out_code = cli_fail(code, "journal %s: %s", path, strerror(errno));
     } else if (!S_ISDIR(info.st_mode)) {
         *out_code = cli_fail(code, "journal %s is a file; name the directory that it is in", path);
-    } else if (stat(file, &info) != 0) {
-        *out_code =
-            cli_fail(code, "there is no journal in %s (%s: %s)", path, file, strerror(errno));
     } else {
         return true;
     }
@@ -227,7 +222,7 @@ struct journal *cli_open_journal(const char *path, int *out_code)
 {
     struct status_detail detail = {"", 0};
     struct journal *journal = NULL;
-    const struct journal_options options = {path, JOURNAL_SYNC, true, 0};
+    const struct journal_options options = {.path = path, .read_only = true};
     if (!journal_there(path, out_code)) {
         return NULL;
     }

@@ -44,14 +44,14 @@ static enum status collect(struct journal *journal, uint64_t room, struct number
     uint64_t number = 0;
     struct journal_record record;
     enum status status = journal_room_last(journal, room, &number);
-    while (status == STATUS_OK && number != 0) {
+    while (status == STATUS_OK) {
         TRY(journal_read(journal, number, &record));
         if (!number_add(out, number)) {
             return STATUS_NO_MEMORY;
         }
-        number = record.room_before;
+        status = journal_room_before(journal, &record, &number);
     }
-    if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
+    if (status != STATUS_END && status != STATUS_NOT_FOUND) {
         return status;
     }
     number = 0;

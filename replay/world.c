@@ -366,7 +366,7 @@ enum status world_save_journal(const struct world *world, uint32_t index, const 
                                struct status_detail *out_detail)
 {
     const struct node *node = &world->nodes[index];
-    const struct journal_options options = {path, JOURNAL_PROCESS, false, 0};
+    const struct journal_options options = {.path = path, .mode = JOURNAL_PROCESS};
     struct journal *journal = NULL;
     struct codec_arena arena = world->arena;
     uint64_t epoch = 0;

@@ -98,7 +98,7 @@ for mode in 4096 +8192 steps; do
   start_engine D flood 3000
   wait_for engine.attached "$dir/D.log"
   sleep 0.3
-  size=$(stat -c %s "$dir/journal-D/data.mdb")
+  size=$(stat -c %s "$dir/journal-D/00000000000000000001.mdb")
   case $mode in
     +*) limit $((size + ${mode#+})) ;;
     *) limit 4096 ;;

@@ -86,22 +86,25 @@ expect 1 "is of node a and this node's name is c" "$bin/stateroomd" -c "$dir/c.y
 # A journal that is none, one that is cut, one with a flipped bit.
 mkdir "$dir/foreign"
 expect 4 'No such file' "$bin/stateroom" replay "$dir/nowhere"
-expect 4 'there is no journal in' "$bin/stateroom" rooms "$dir"
+expect 4 'there is no journal' "$bin/stateroom" rooms "$dir"
 expect 4 'is a file; name the directory' "$bin/stateroom" rooms "$dir/a.yaml"
-[ ! -e "$dir/lock.mdb" ] || { echo "a reader has left a lock file where no journal is"; exit 1; }
+[ -z "$(find "$dir" -maxdepth 1 -name '*.mdb*')" ] || { echo "a reader has left a lock file where no journal is"; exit 1; }
 head -c 300000 /dev/urandom >"$dir/foreign/data.mdb"
+expect 6 'foreign: data.mdb is a journal of format 1' "$bin/stateroom" rooms "$dir/foreign"
+segment=00000000000000000001.mdb
+mv "$dir/foreign/data.mdb" "$dir/foreign/$segment"
 expect 5 'journal .*foreign' "$bin/stateroom" verify "$dir/foreign"
 expect 0 'well, [0-9]+ entries' "$bin/stateroom" verify "$dir/journal-a"
 expect 0 'identical' "$bin/stateroom" replay "$dir/journal-a"
 cp -r "$dir/journal-a" "$dir/cut"
-truncate -s 9000 "$dir/cut/data.mdb"
+truncate -s 9000 "$dir/cut/$segment"
 for command in rooms stat replay tail; do
   expect 5 'its pages are damaged|cannot be|is damaged' "$bin/stateroom" $command "$dir/cut"
 done
 expect 1 'could not be written' sh -c "exec $bin/stateroom stat $dir/journal-a >/dev/full"
 cp -r "$dir/journal-a" "$dir/flipped"
 # Everywhere: LMDB copies pages, and an old copy is no damage.
-sed -i 's/stateroomd 0\.1/stateroomX 0.1/g' "$dir/flipped/data.mdb"
+sed -i 's/stateroomd 0\.1/stateroomX 0.1/g' "$dir/flipped/$segment"
 expect 5 'entry 1 is altered' "$bin/stateroom" verify "$dir/flipped"
 expect 2 "no command is named 'repaly'; did you mean 'replay'" "$bin/stateroom" repaly
 expect 2 "demo: 'x' is one argument too many" "$bin/stateroom" demo x

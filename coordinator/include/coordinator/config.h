@@ -42,6 +42,9 @@ struct config {
     char log_level[CONFIG_TEXT_BYTES];
     uint64_t snapshot_every;
     uint64_t map_max;
+    uint64_t segment_bytes;
+    uint64_t keep_bytes;
+    uint64_t keep_hours;
     uint64_t window;
     uint64_t ranks;
     bool insecure;
