@@ -58,6 +58,7 @@ static enum status recover(struct node *node, struct status_detail *out_detail)
     const uint64_t started = monotonic_ns();
     memset(&options, 0, sizeof options);
     options.from_snapshot = true;
+    options.upgrade = true;
     TRY(journal_machine_open(&node->machine, out_detail));
     TRY(journal_replay(node->journal, &node->machine, &options, &replayed, out_detail));
     TRY(journal_machine_lay_out(&node->machine, &node->config.settings.bounds, out_detail));
@@ -80,6 +81,12 @@ static enum status recover(struct node *node, struct status_detail *out_detail)
     /* Time goes on while no process runs, and never back. */
     node->clock_base_ns = wall_ns > replayed.last_time_ns ? wall_ns : replayed.last_time_ns + 1u;
     node->clock_start_ns = monotonic_ns();
+    if (replayed.version != 0 && replayed.version != SM_MACHINE_VERSION) {
+        TRY(journal_machine_begin_segment(node->journal, &node->machine, wall_ns, out_detail));
+        log_event(LOG_WARNING_LEVEL, "journal.upgraded",
+                  "from_machine_version=%" PRIu32 " to=%u entry=%" PRIu64, replayed.version,
+                  SM_MACHINE_VERSION, replayed.last);
+    }
     log_event(LOG_INFO_LEVEL, "journal.recovered",
               "path=%s entries=%" PRIu64 " from_snapshot_at=%" PRIu64 " replayed=%" PRIu64
               " ms=%" PRIu64,
@@ -294,6 +301,26 @@ bool node_wait(struct node *node, uint32_t timeout_ms)
     return atomic_load(&node->stopped);
 }
 
+/*
+ * After a graceful stop nothing will be added: a snapshot here makes the next start quick, and is
+ * what another version of the machine can go on from.
+ */
+static void write_last_snapshot(struct node *node)
+{
+    struct journal_identity identity;
+    struct status_detail detail = {"", 0};
+    if (!atomic_load(&node->stopped) || node->machine.sm == NULL ||
+        journal_identity(node->journal, &identity) != STATUS_OK ||
+        identity.last + 1u != node->next_entry) {
+        return;
+    }
+    const enum status status = journal_machine_snapshot(node->journal, &node->machine, &detail);
+    if (status != STATUS_OK) {
+        log_event(LOG_WARNING_LEVEL, "journal.snapshot_failed", "entry=%" PRIu64 " reason=\"%s\"",
+                  identity.last, detail.text);
+    }
+}
+
 void node_destroy(struct node *node)
 {
     if (node == NULL) {
@@ -305,6 +332,7 @@ void node_destroy(struct node *node)
     }
     if (node->writer != NULL) {
         node->journal = writer_stop(node->writer);
+        write_last_snapshot(node);
     }
     data_close(node->data);
     peer_close(node->peers);

@@ -44,6 +44,14 @@ enum status journal_machine_open(struct journal_machine *machine, struct status_
     return STATUS_OK;
 }
 
+void journal_machine_forget(struct journal_machine *machine)
+{
+    give_pages(machine->sm, machine->bytes);
+    machine->sm = NULL;
+    machine->bytes = 0;
+    memset(&machine->bounds, 0, sizeof machine->bounds);
+}
+
 void journal_machine_close(struct journal_machine *machine)
 {
     give_pages(machine->sm, machine->bytes);
@@ -149,6 +157,62 @@ enum status journal_machine_pack(struct journal_machine *machine, uint64_t entry
                ? STATUS_OK
                : status_fail(status, out_detail, 0, "the snapshot was not written: %s",
                              status_text(status));
+}
+
+struct putting {
+    struct journal *journal;
+    uint64_t entry;
+};
+
+static bool put_item(void *context, uint32_t index, const unsigned char *bytes, size_t size)
+{
+    const struct putting *putting = context;
+    return journal_snapshot_put(putting->journal, putting->entry, index, bytes, size) == STATUS_OK;
+}
+
+/* All items into the open batch. */
+static enum status put_all(struct journal *journal, struct journal_machine *machine,
+                           struct status_detail *out_detail)
+{
+    struct journal_identity identity;
+    TRY(journal_identity(journal, &identity));
+    struct putting putting = {journal, identity.last};
+    const enum status status =
+        journal_machine_pack(machine, identity.last, put_item, &putting, out_detail);
+    if (status == STATUS_AGAIN) {
+        *out_detail = *journal_detail(journal);
+        return STATUS_JOURNAL_IO;
+    }
+    return status;
+}
+
+enum status journal_machine_begin_segment(struct journal *journal, struct journal_machine *machine,
+                                          uint64_t now_ns, struct status_detail *out_detail)
+{
+    enum status status = journal_segment_begin(journal, now_ns);
+    if (status == STATUS_OK) {
+        TRY(put_all(journal, machine, out_detail));
+        status = journal_segment_end(journal);
+    }
+    if (status != STATUS_OK) {
+        *out_detail = *journal_detail(journal);
+    }
+    return status;
+}
+
+enum status journal_machine_snapshot(struct journal *journal, struct journal_machine *machine,
+                                     struct status_detail *out_detail)
+{
+    const enum status status = put_all(journal, machine, out_detail);
+    if (status != STATUS_OK) {
+        journal_abort(journal);
+        return status;
+    }
+    const enum status committed = journal_commit(journal);
+    if (committed != STATUS_OK) {
+        *out_detail = *journal_detail(journal);
+    }
+    return committed;
 }
 
 uint32_t journal_other_rooms(const struct sm_transition *transitions, uint32_t count, uint64_t own,

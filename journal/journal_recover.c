@@ -88,45 +88,94 @@ static enum status restore_items(struct journal *journal, struct journal_machine
     }
 }
 
-/* A snapshot that does not restore is no loss: the one before it, or replay from the start, will
- * do. */
-static bool try_snapshot(struct journal *journal, struct journal_machine *machine, uint64_t entry)
+static enum status snapshot_head(struct journal *journal, struct journal_machine *machine,
+                                 uint64_t entry, struct codec_snapshot *out_head)
 {
     const unsigned char *bytes = NULL;
     size_t size = 0;
-    struct codec_snapshot head;
-    struct sm_violation violation;
-    struct status_detail detail;
-    struct journal_machine candidate = *machine;
     codec_arena_reset(&machine->arena);
-    if (journal_snapshot_get(journal, entry, 0, &bytes, &size) != STATUS_OK ||
-        codec_snapshot_unpack(bytes, size, &machine->arena, &head) != STATUS_OK ||
-        head.machine_version != SM_MACHINE_VERSION || head.entry != entry) {
-        return false;
-    }
-    candidate.sm = NULL;
-    candidate.bytes = 0;
-    if (journal_machine_lay_out(&candidate, &head.bounds, &detail) != STATUS_OK) {
-        return false;
-    }
-    machine->sm = candidate.sm;
-    machine->bytes = candidate.bytes;
-    machine->bounds = candidate.bounds;
-    return restore_items(journal, machine, entry) == STATUS_OK &&
-           sm_restore_done(machine->sm, &violation) && sm_digest(machine->sm) == head.digest;
+    TRY(journal_snapshot_get(journal, entry, 0, &bytes, &size));
+    TRY(codec_snapshot_unpack(bytes, size, &machine->arena, out_head));
+    return out_head->entry == entry ? STATUS_OK : STATUS_JOURNAL_DAMAGED;
 }
 
+static bool restore_snapshot(struct journal *journal, struct journal_machine *machine,
+                             const struct codec_snapshot *head)
+{
+    struct sm_violation violation;
+    struct status_detail detail;
+    journal_machine_forget(machine);
+    /* Another version may digest the same state to another number; this one may not. */
+    return journal_machine_lay_out(machine, &head->bounds, &detail) == STATUS_OK &&
+           restore_items(journal, machine, head->entry) == STATUS_OK &&
+           sm_restore_done(machine->sm, &violation) &&
+           (head->machine_version != SM_MACHINE_VERSION || sm_digest(machine->sm) == head->digest);
+}
+
+/*
+ * The newest snapshot not after `until` that this machine can go on from. One that does not restore
+ * is no loss: the one before it, or replay from the start, will do. One of an older version does
+ * only when nothing comes after it: entries of that version are not ours to run.
+ */
 static uint64_t start_from_snapshot(struct journal *journal, struct journal_machine *machine,
-                                    uint64_t until)
+                                    uint64_t until, bool upgrade, uint32_t *out_version)
 {
     uint64_t entry = until;
     while (entry > 0 && journal_snapshot_newest(journal, entry, &entry) == STATUS_OK) {
-        if (try_snapshot(journal, machine, entry)) {
+        struct codec_snapshot head;
+        const bool there = snapshot_head(journal, machine, entry, &head) == STATUS_OK;
+        const bool older =
+            there && upgrade && entry == until && head.machine_version < SM_MACHINE_VERSION;
+        if (there && (older || head.machine_version == SM_MACHINE_VERSION) &&
+            restore_snapshot(journal, machine, &head)) {
+            *out_version = head.machine_version;
             return entry;
         }
         entry--;
     }
+    journal_machine_forget(machine);
     return 0;
+}
+
+/* Machine version of a segment's entries; 0: it cannot be told. */
+static uint32_t version_of(struct journal *journal, struct journal_machine *machine, uint64_t first)
+{
+    struct codec_snapshot head;
+    struct journal_record record;
+    struct codec_entry entry;
+    if (first > 1u) {
+        return snapshot_head(journal, machine, first - 1u, &head) == STATUS_OK
+                   ? head.machine_version
+                   : 0;
+    }
+    codec_arena_reset(&machine->arena);
+    return journal_read(journal, first, &record) == STATUS_OK &&
+                   codec_entry_unpack(record.payload, record.payload_size, &machine->arena,
+                                      &entry) == STATUS_OK
+               ? entry.machine_version
+               : 0;
+}
+
+/*
+ * The first entry of the first segment that this machine's version wrote, when the journal begins
+ * with another's; else the journal's first.
+ */
+static uint64_t first_of_ours(struct journal *journal, struct journal_machine *machine,
+                              uint64_t first, uint32_t *out_skipped)
+{
+    const uint32_t version = version_of(journal, machine, first);
+    struct journal_segment segment;
+    if (version == 0 || version == SM_MACHINE_VERSION) {
+        return first;
+    }
+    for (uint32_t i = 0; journal_segment_at(journal, i, &segment) == STATUS_OK; i++) {
+        if (segment.first > first &&
+            version_of(journal, machine, segment.first) == SM_MACHINE_VERSION) {
+            *out_skipped = version;
+            return segment.first;
+        }
+    }
+    return first;
 }
 
 /* ---- running
@@ -139,11 +188,13 @@ static enum status before_step(struct journal_machine *machine,
 {
     if (entry->input.kind == SM_IN_NODE_STARTED) {
         if (entry->machine_version != SM_MACHINE_VERSION && !options->no_compare) {
-            return status_fail(STATUS_JOURNAL_VERSION, out_detail, 0,
-                               "the journal was written by machine version %" PRIu32
-                               ", this program has version %u: replay would differ for that reason "
-                               "alone; use the program that wrote it",
-                               entry->machine_version, SM_MACHINE_VERSION);
+            return status_fail(
+                STATUS_JOURNAL_VERSION, out_detail, 0,
+                "the journal was written by machine version %" PRIu32
+                ", this program has version %u, and would not do the same: replay it "
+                "with the program that wrote it; to go on from it with this one, "
+                "start the other once more and stop it gracefully",
+                entry->machine_version, SM_MACHINE_VERSION);
         }
         TRY(journal_machine_lay_out(machine, &entry->bounds, out_detail));
         entry->input.u.node_started.policy.protections_off |= options->protections_off;
@@ -199,6 +250,37 @@ static enum status run_entry(struct journal *journal, struct journal_machine *ma
     return STATUS_OK;
 }
 
+/* Where to begin: at the first entry, or after a snapshot. */
+static enum status find_start(struct journal *journal, struct journal_machine *machine,
+                              const struct journal_replay *options, uint64_t until,
+                              uint64_t *number, struct journal_replayed *out,
+                              struct status_detail *out_detail)
+{
+    if (!options->from_snapshot) {
+        *number = first_of_ours(journal, machine, *number, &out->skipped);
+    }
+    if (!options->from_snapshot && *number <= 1u) {
+        return STATUS_OK;
+    }
+    /* A journal without its beginning starts where its oldest segment does. */
+    const uint64_t entry = options->from_snapshot ? until : *number - 1u;
+    out->started_at = start_from_snapshot(journal, machine, entry, options->upgrade, &out->version);
+    if (out->started_at == 0 && *number > 1u) {
+        return status_fail(STATUS_JOURNAL_VERSION, out_detail, 0,
+                           "the journal begins at entry %" PRIu64
+                           " and has no snapshot that machine version %u can start from: replay it "
+                           "with the program that wrote it; to go on from it with this one, start "
+                           "the other once more and stop it gracefully",
+                           *number, SM_MACHINE_VERSION);
+    }
+    if (out->started_at != 0) {
+        *number = out->started_at + 1u;
+        out->last = out->started_at;
+        out->last_time_ns = sm_now(machine->sm);
+    }
+    return STATUS_OK;
+}
+
 enum status journal_replay(struct journal *journal, struct journal_machine *machine,
                            const struct journal_replay *options, struct journal_replayed *out,
                            struct status_detail *out_detail)
@@ -216,26 +298,7 @@ enum status journal_replay(struct journal *journal, struct journal_machine *mach
                            "journal.keep_hours)",
                            number);
     }
-    if (options->from_snapshot || number > 1u) {
-        /* A journal without its beginning starts where its oldest segment does. */
-        out->started_at =
-            start_from_snapshot(journal, machine, options->from_snapshot ? until : number - 1u);
-        if (out->started_at == 0 && number > 1u) {
-            return status_fail(STATUS_JOURNAL_DAMAGED, out_detail, 0,
-                               "the journal begins at entry %" PRIu64
-                               " and has no usable snapshot to start from",
-                               number);
-        }
-        if (out->started_at == 0 && machine->sm != NULL) {
-            /* Whatever an unusable snapshot has left is thrown away. */
-            struct journal_machine empty = *machine;
-            empty.sm = NULL;
-            *machine = empty;
-        }
-        number = out->started_at == 0 ? number : out->started_at + 1u;
-        out->last = out->started_at;
-        out->last_time_ns = out->started_at == 0 ? 0 : sm_now(machine->sm);
-    }
+    TRY(find_start(journal, machine, options, until, &number, out, out_detail));
     bool go_on = true;
     enum status status = STATUS_OK;
     while (status == STATUS_OK && go_on && number <= until) {

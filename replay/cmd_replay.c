@@ -124,6 +124,10 @@ static void print_json(const char *path, enum status status, const struct journa
                   (json_int_t)r->entries, "entries_per_second", summary->rate, "rooms_left",
                   (json_int_t)summary->rooms_left, "pages_left", (json_int_t)summary->pages_left,
                   "notices_left", (json_int_t)summary->notices_left);
+    if (r->skipped != 0) {
+        json_object_set_new(o, "left_out_until", json_integer((json_int_t)r->started_at));
+        json_object_set_new(o, "left_out_version", json_integer((json_int_t)r->skipped));
+    }
     if (r->divergence.number != 0) {
         json_object_set_new(o, "entry", json_integer((json_int_t)r->divergence.number));
         json_object_set_new(o, "field", cli_json_text(r->divergence.field));
@@ -171,6 +175,11 @@ static int say_result(const char *path, bool compared, enum status status,
                sm_invariant_name(r->violation.invariant), r->last, r->violation.room,
                r->violation.detail);
         return EXIT_DIFFERS;
+    }
+    if (r->skipped != 0) {
+        printf("entries up to %" PRIu64 " were written by machine version %" PRIu32
+               " and left out; replay them with the program that wrote them\n",
+               r->started_at, r->skipped);
     }
     printf("%s: %s, %" PRIu64 " entries, %.0f entries/s\n", path,
            compared ? "identical" : "no invariant fell", r->entries, summary->rate);

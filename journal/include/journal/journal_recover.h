@@ -9,6 +9,10 @@
  *
  * Failure: STATUS_JOURNAL_DIVERGED with the first difference filled in; STATUS_JOURNAL_DAMAGED;
  * STATUS_JOURNAL_VERSION when the machine's version differs from the one that wrote the entries.
+ *
+ * Versions: the entries of a segment are all of one machine version. A new version takes over a
+ * journal at its end, from the snapshot that a graceful stop leaves there, and begins a segment;
+ * replay leaves out the segments of other versions, and says so.
  */
 #ifndef JOURNAL_JOURNAL_RECOVER_H
 #define JOURNAL_JOURNAL_RECOVER_H
@@ -54,6 +58,7 @@ typedef bool (*journal_observer_fn)(void *context, uint64_t number, const struct
 struct journal_replay {
     uint64_t until;           /* last entry to run; 0: all */
     bool from_snapshot;       /* start at the newest usable snapshot not after `until` */
+    bool upgrade;             /* one at the last entry may be of an older machine version */
     bool no_compare;          /* with a protection switched off nothing is compared */
     bool check;               /* invariants after each step */
     uint32_t protections_off; /* added to the recorded policy */
@@ -64,6 +69,9 @@ struct journal_replay {
 struct journal_replayed {
     uint64_t entries;    /* run */
     uint64_t started_at; /* entry of the snapshot that it started from; 0 */
+    uint32_t version;    /* of the machine that wrote that snapshot; 0: none */
+    uint32_t skipped;    /* machine version of the entries up to started_at that were left out,
+                            since this program's machine is another; 0: none were */
     uint64_t last;       /* last entry run */
     uint64_t last_time_ns;
     struct journal_divergence divergence;
@@ -73,6 +81,17 @@ struct journal_replayed {
 enum status journal_replay(struct journal *journal, struct journal_machine *machine,
                            const struct journal_replay *options,
                            struct journal_replayed *out_replayed, struct status_detail *out_detail);
+
+/* The machine's state becomes the snapshot that a new segment begins with. No batch may be open. */
+enum status journal_machine_begin_segment(struct journal *journal, struct journal_machine *machine,
+                                          uint64_t now_ns, struct status_detail *out_detail);
+
+/* The machine's state becomes a snapshot at the last entry; committed. */
+enum status journal_machine_snapshot(struct journal *journal, struct journal_machine *machine,
+                                     struct status_detail *out_detail);
+
+/* Gives the machine's state back, not the working memory. */
+void journal_machine_forget(struct journal_machine *machine);
 
 /*
  * The rooms besides `own` that transitions are about, for journal_record.also; each once in a row.

@@ -46,7 +46,13 @@ struct recording {
     struct journal_machine machine;
     struct gate *gate;
     uint64_t next;
+    uint32_t version; /* of the machine that it claims to be; 0: this program's */
 };
+
+static inline uint32_t recorded_version(const struct recording *r)
+{
+    return r->version != 0 ? r->version : SM_MACHINE_VERSION;
+}
 
 static inline void record_step(struct recording *r, struct sm_input *input, uint64_t falsify)
 {
@@ -61,7 +67,7 @@ static inline void record_step(struct recording *r, struct sm_input *input, uint
     entry.digest = r->machine.output->digest;
     entry.effects = codec_effects_digest(r->machine.output);
     entry.bounds = r->machine.bounds;
-    entry.machine_version = SM_MACHINE_VERSION;
+    entry.machine_version = recorded_version(r);
     entry.program = (struct sm_text){"test", 4};
     if (falsify == r->next) {
         r->machine.output->transitions[0].a ^= 1u;
@@ -74,7 +80,18 @@ static inline void record_step(struct recording *r, struct sm_input *input, uint
 
 static inline bool put_item(void *context, uint32_t index, const unsigned char *bytes, size_t size)
 {
+    static unsigned char head_bytes[4096];
     struct recording *r = context;
+    struct codec_snapshot head;
+    if (index == 0 && r->version != 0) {
+        codec_arena_reset(&r->machine.arena);
+        cr_assert_eq(codec_snapshot_unpack(bytes, size, &r->machine.arena, &head), STATUS_OK);
+        head.machine_version = r->version;
+        cr_assert_eq(
+            codec_snapshot_pack(&head, &r->machine.scratch, head_bytes, sizeof head_bytes, &size),
+            STATUS_OK);
+        bytes = head_bytes;
+    }
     return journal_snapshot_put(r->journal, r->next - 1u, index, bytes, size) == STATUS_OK;
 }
 
@@ -84,7 +101,9 @@ static inline void record_begin(struct recording *r, enum journal_mode mode, uin
     const struct sm_bounds bounds = {64, 256, 128, 4096, 64, 256, 64, 8, 8192, 256};
     struct status_detail detail;
     struct sm_input input;
+    const uint32_t version = r->version;
     memset(r, 0, sizeof *r);
+    r->version = version;
     r->next = 1;
     r->journal = open_journal(mode, false);
     cr_assert_eq(journal_machine_open(&r->machine, &detail), STATUS_OK);

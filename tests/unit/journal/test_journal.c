@@ -221,6 +221,9 @@ static enum status replay(struct recording *r, bool from_snapshot, struct journa
     options.check = true;
     cr_assert_eq(journal_machine_open(&machine, &detail), STATUS_OK);
     const enum status status = journal_replay(r->journal, &machine, &options, out, &detail);
+    if (status != STATUS_OK) {
+        fprintf(stderr, "replay: %s\n", detail.text);
+    }
     *out_digest = machine.sm != NULL ? sm_digest(machine.sm) : 0;
     journal_machine_close(&machine);
     return status;
@@ -228,7 +231,7 @@ static enum status replay(struct recording *r, bool from_snapshot, struct journa
 
 Test(journal, replay_is_identical_from_the_start_and_from_a_snapshot)
 {
-    struct recording r;
+    struct recording r = {0};
     struct journal_replayed all;
     struct journal_replayed tail;
     uint64_t digest_all = 0;
@@ -247,7 +250,7 @@ Test(journal, replay_is_identical_from_the_start_and_from_a_snapshot)
 
 Test(journal, a_changed_entry_is_the_first_difference)
 {
-    struct recording r;
+    struct recording r = {0};
     struct journal_replayed replayed;
     uint64_t digest = 0;
     record_run(&r, 77);
@@ -262,7 +265,7 @@ Test(journal, a_changed_entry_is_the_first_difference)
 /* Every bit of the frames and payloads of some entries, flipped in every copy that the file has. */
 Test(journal, every_flipped_bit_of_an_entry_is_found)
 {
-    struct recording r;
+    struct recording r = {0};
     struct journal_record record;
     char path[96];
     uint32_t flips = 0;

@@ -88,7 +88,7 @@ static uint32_t history_length(struct journal *journal, uint64_t room)
 
 Test(segments, entries_rooms_and_replay_cross_them)
 {
-    struct recording r;
+    struct recording r = {0};
     struct journal_replayed replayed;
     struct journal_record record;
     uint64_t digest = 0;
@@ -138,7 +138,7 @@ Test(segments, entries_rooms_and_replay_cross_them)
 
 Test(segments, one_that_is_given_up_never_was)
 {
-    struct recording r;
+    struct recording r = {0};
     record_begin(&r, JOURNAL_SYNC, 0);
     record_command(&r, 0, 0);
     cr_assert_eq(journal_commit(r.journal), STATUS_OK);
@@ -158,7 +158,7 @@ Test(segments, one_that_is_given_up_never_was)
 
 Test(segments, the_oldest_go_by_age_and_by_size_and_the_rest_replays)
 {
-    struct recording r;
+    struct recording r = {0};
     struct journal_identity identity;
     struct journal_replayed replayed;
     struct journal_record record;
@@ -199,7 +199,7 @@ Test(segments, the_oldest_go_by_age_and_by_size_and_the_rest_replays)
 /* A lost, a foreign and a cut segment are each found. */
 Test(segments, one_that_is_missing_or_of_another_journal_is_found)
 {
-    struct recording r;
+    struct recording r = {0};
     struct journal_fault_report report;
     struct status_detail detail;
     char command[256];
@@ -218,6 +218,76 @@ Test(segments, one_that_is_missing_or_of_another_journal_is_found)
     (void)snprintf(command, sizeof command, "mv %s/away %s/%020u.mdb", directory, directory, 103u);
     cr_assert_eq(system(command), 0);
     expect_well(r.next - 1u);
+}
+
+/* ---- versions of the machine
+ * ---------------------------------------------------------------------------------------- */
+
+/* What a node of this version does with the journal of an older one. */
+static enum status take_over(struct journal *journal, struct journal_machine *machine,
+                             struct journal_replayed *out, struct status_detail *out_detail)
+{
+    const struct journal_replay options = {.from_snapshot = true, .upgrade = true};
+    cr_assert_eq(journal_machine_open(machine, out_detail), STATUS_OK);
+    return journal_replay(journal, machine, &options, out, out_detail);
+}
+
+Test(segments, another_version_takes_over_at_a_graceful_stop_and_only_there)
+{
+    struct recording r = {.version = SM_MACHINE_VERSION - 1u};
+    struct journal_replayed replayed;
+    struct journal_machine machine;
+    struct status_detail detail = {"", 0};
+    uint64_t digest = 0;
+    record_begin(&r, JOURNAL_SYNC, 0);
+    for (uint64_t i = 0; i < 30u; i++) {
+        record_command(&r, i, 0);
+    }
+    cr_assert_eq(journal_commit(r.journal), STATUS_OK);
+    cr_assert_eq(take_over(r.journal, &machine, &replayed, &detail), STATUS_JOURNAL_VERSION);
+    cr_assert_not_null(strstr(detail.text, "stop it gracefully"), "%s", detail.text);
+    journal_machine_close(&machine);
+    record_snapshot(&r); /* as a graceful stop leaves it */
+    cr_assert_eq(journal_commit(r.journal), STATUS_OK);
+    const uint64_t end = r.next - 1u;
+    cr_assert_eq(take_over(r.journal, &machine, &replayed, &detail), STATUS_OK, "%s", detail.text);
+    cr_assert_eq(replayed.started_at, end);
+    cr_assert_eq(replayed.version, SM_MACHINE_VERSION - 1u);
+    cr_assert_eq(sm_digest(machine.sm), sm_digest(r.machine.sm));
+    cr_assert_eq(journal_machine_begin_segment(r.journal, &machine, NOW, &detail), STATUS_OK);
+    journal_machine_close(&machine);
+    r.version = 0;
+    for (uint64_t i = 30; i < 60u; i++) {
+        record_command(&r, i, 0);
+    }
+    cr_assert_eq(journal_commit(r.journal), STATUS_OK);
+    /* Replay runs what is its own, and says what it left out. */
+    cr_assert_eq(replay_all(r.journal, 0, false, &replayed, &digest), STATUS_OK);
+    cr_assert_eq(replayed.skipped, SM_MACHINE_VERSION - 1u);
+    cr_assert_eq(replayed.started_at, end);
+    cr_assert_eq(replayed.entries, 30u);
+    cr_assert_eq(digest, sm_digest(r.machine.sm));
+    cr_assert_eq(take_over(r.journal, &machine, &replayed, &detail), STATUS_OK);
+    cr_assert_eq(replayed.version, SM_MACHINE_VERSION);
+    journal_machine_close(&machine);
+    journal_close(r.journal);
+    expect_well(r.next - 1u);
+}
+
+Test(segments, an_older_snapshot_is_none_where_more_entries_follow)
+{
+    struct recording r = {.version = SM_MACHINE_VERSION - 1u};
+    struct journal_replayed replayed;
+    struct journal_machine machine;
+    struct status_detail detail = {"", 0};
+    record_begin(&r, JOURNAL_SYNC, 0);
+    record_command(&r, 0, 0);
+    record_snapshot(&r);
+    record_command(&r, 1, 0);
+    cr_assert_eq(journal_commit(r.journal), STATUS_OK);
+    cr_assert_eq(take_over(r.journal, &machine, &replayed, &detail), STATUS_JOURNAL_VERSION);
+    journal_machine_close(&machine);
+    journal_close(r.journal);
 }
 
 /* ---- through the writer
