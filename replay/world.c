@@ -126,6 +126,11 @@ static void free_lists(struct node *node)
         free(node->told);
         node->told = next;
     }
+    while (node->releases != NULL) {
+        struct release *next = node->releases->next;
+        free(node->releases);
+        node->releases = next;
+    }
     while (node->inbox != NULL) {
         struct event *next = node->inbox->next;
         event_free(node->inbox);

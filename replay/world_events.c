@@ -8,7 +8,9 @@
 #include <string.h>
 
 /* Far beyond every honest run of one world. */
-#define WORLD_EVENTS_MAX 5000000u
+#define WORLD_EVENTS_MAX 1000000u
+/* A machine that wants this many timers in a row within a millisecond spins. */
+#define WORLD_TIMERS_MAX 20000u
 
 /* ---- events
  * --------------------------------------------------------------------------------------------- */
@@ -251,6 +253,22 @@ static void take_event(struct world *world)
     event_free(event);
 }
 
+static void take_timer(struct world *world, uint32_t node, uint64_t time_ns)
+{
+    struct sm_input tick = {.kind = SM_IN_TICK};
+    world->now_ns = time_ns > world->now_ns ? time_ns : world->now_ns;
+    if (world->now_ns - world->timers_ns > 1000000u) {
+        world->timers_ns = world->now_ns;
+        world->timers = 0;
+    }
+    if (++world->timers > WORLD_TIMERS_MAX) {
+        world_fall(world, "%s spins: %u timers in the millisecond from %" PRIu64 " ms on",
+                   world->nodes[node].options.name, WORLD_TIMERS_MAX, world->timers_ns / 1000000u);
+        return;
+    }
+    node_step(world, node, &tick);
+}
+
 void world_run(struct world *world, uint64_t until_ns, world_watch_fn watch, void *context)
 {
     uint64_t left = WORLD_EVENTS_MAX;
@@ -274,9 +292,7 @@ void world_run(struct world *world, uint64_t until_ns, world_watch_fn watch, voi
         if (is_event) {
             take_event(world);
         } else {
-            struct sm_input tick = {.kind = SM_IN_TICK};
-            world->now_ns = timer > world->now_ns ? timer : world->now_ns;
-            node_step(world, node, &tick);
+            take_timer(world, node, timer);
         }
         if (watch != NULL) {
             watch(world, context);

@@ -118,6 +118,7 @@ static void machine_step(struct world *world, uint32_t index, struct sm_input *i
 static bool replay_entries(struct world *world, struct node *node);
 static void stop_waiting(struct world *world, uint32_t index, uint32_t rank, uint64_t room);
 static void unanswered(struct world *world, uint32_t index, const struct sm_input *input);
+static void repeat_releases(struct world *world, uint32_t index, uint32_t rank);
 
 /* What was stepped after the last durable entry never happened. */
 static void rebuild(struct world *world, struct node *node)
@@ -225,6 +226,7 @@ static void attach_engines(struct world *world, uint32_t index)
         attach.u.engine.aux_slots = 1024;
         attach.u.engine.geometry = o->geometry;
         node_step(world, index, &attach);
+        repeat_releases(world, index, rank);
     }
 }
 
@@ -397,6 +399,45 @@ static bool is_newest(const struct node *node, const struct sm_effect *effect)
     return d != NULL && d->generation == effect->generation;
 }
 
+static void keep_release(struct node *node, const struct sm_input *input)
+{
+    const struct sm_in_command *c = &input->u.command;
+    struct release *release = world_take(sizeof *release);
+    *release =
+        (struct release){c->request, input->room, c->generation, c->side, c->rank, node->releases};
+    node->releases = release;
+}
+
+static void answer_release(struct node *node, uint64_t request)
+{
+    for (struct release **at = &node->releases; *at != NULL; at = &(*at)->next) {
+        if ((*at)->request == request) {
+            struct release *answered = *at;
+            *at = answered->next;
+            free(answered);
+            return;
+        }
+    }
+}
+
+/* What an engine must say and does not know to be heard it says again, as libstateroom does. */
+static void repeat_releases(struct world *world, uint32_t index, uint32_t rank)
+{
+    for (const struct release *r = world->nodes[index].releases; r != NULL; r = r->next) {
+        if (r->rank == rank) {
+            struct sm_input input = {.kind = SM_IN_RELEASE, .room = r->room};
+            input.u.command.request = r->request;
+            input.u.command.side = r->side;
+            input.u.command.rank = rank;
+            input.u.command.generation = r->generation;
+            input.u.command.aux_slot = SM_AUX_NONE;
+            input.u.command.peer = world_text("");
+            input.u.command.cause.reason = world_text("");
+            event_input(world, world->now_ns, CLASS_MESSAGE, index, &input);
+        }
+    }
+}
+
 void world_command(struct world *world, uint32_t index, struct sm_input *input)
 {
     struct node *node = &world->nodes[index];
@@ -407,6 +448,7 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
     }
     if (input->kind == SM_IN_OPEN && input->u.command.side == SM_DECODE) {
         struct destination *destination = world_take(sizeof *destination);
+        destination->request = input->u.command.request;
         destination->room = input->room;
         destination->rank = input->u.command.rank;
         destination->from = UINT32_MAX;
@@ -424,6 +466,7 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
         node->destinations = destination;
     }
     if (input->kind == SM_IN_RELEASE) {
+        keep_release(node, input);
         stop_waiting(world, index, input->u.command.rank, input->room);
     }
     if (node->frozen) {
@@ -467,6 +510,7 @@ void engine_replied(struct world *world, uint32_t index, const struct sm_effect 
         log->rank = effect->rank;
     }
     if (kind == SM_IN_RELEASE) {
+        answer_release(node, effect->u.reply.request);
         stop_waiting(world, index, effect->rank, effect->room);
     }
     if (kind != SM_IN_OPEN || effect->side != SM_DECODE) {
@@ -474,7 +518,7 @@ void engine_replied(struct world *world, uint32_t index, const struct sm_effect 
     }
     for (struct destination **at = &node->destinations; *at != NULL; at = &(*at)->next) {
         struct destination *d = *at;
-        if (d->room != effect->room || d->rank != effect->rank || d->generation != 0) {
+        if (d->request != effect->u.reply.request) {
             continue;
         }
         if (effect->u.reply.refusal != 0) {
@@ -518,6 +562,7 @@ static void confirm(struct world *world, uint32_t index, const struct sm_effect 
     input.u.command.cause.reason = world_text("");
     if (kind == SM_IN_RELEASE) {
         input.u.command.request = ++world->nodes[index].request_next << 8 | kind;
+        keep_release(&world->nodes[index], &input);
     }
     event_input(world, world->now_ns, CLASS_MESSAGE, index, &input);
 }
@@ -570,6 +615,7 @@ void world_mute(struct world *world, uint32_t index, uint32_t rank, bool muted)
         attach.u.engine.aux_slots = 1024;
         attach.u.engine.geometry = node->options.geometry;
         event_input(world, world->now_ns, CLASS_MESSAGE, index, &attach);
+        repeat_releases(world, index, rank);
     }
 }
 

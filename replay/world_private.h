@@ -18,6 +18,7 @@ struct kept_entry {
 
 /* An engine's destination: what its newest open asked for. */
 struct destination {
+    uint64_t request; /* of that open */
     uint64_t room;
     uint64_t generation;
     uint64_t epoch;
@@ -33,6 +34,16 @@ struct stamp {
     uint64_t room;
     uint64_t generation;
     uint64_t epoch;
+};
+
+/* A release that has no answer yet: its engine says it again when it attaches anew. */
+struct release {
+    uint64_t request;
+    uint64_t room;
+    uint64_t generation;
+    uint32_t side;
+    uint32_t rank;
+    struct release *next;
 };
 
 struct told {
@@ -67,6 +78,7 @@ struct node {
     struct stamp *stamps[WORLD_RANKS_MAX]; /* decode: pages x WORLD_STAMPS */
     struct destination *destinations;
     struct told *told;
+    struct release *releases;
     struct event *inbox; /* while frozen, in order */
     struct event **inbox_end;
 };
@@ -157,6 +169,8 @@ struct world {
     uint64_t sessions[WORLD_NODES_MAX][WORLD_NODES_MAX]; /* by smaller, larger */
     uint64_t now_ns;
     uint64_t steps;
+    uint32_t timers; /* taken in a row since timers_ns, to see a machine that spins */
+    uint64_t timers_ns;
     uint64_t random;
     struct event **heap;
     uint32_t heap_count;

@@ -229,8 +229,11 @@ static void settle_pages(struct sm *sm, struct sm_output *out, struct sm_half *h
         } else if (sm->now_ns >= hopeless_ns && half->side == SM_DECODE) {
             quarantine_rank(sm, out, half, rank);
         } else {
-            const uint64_t later_ns =
-                hopeless_ns == SM_NEVER ? sm->now_ns + sm->policy.drain_timeout_ns : hopeless_ns;
+            /* Past hope a half only looks again: a held source page does no harm, and a fence that
+             * cannot be ordered yet is asked for anew. */
+            const uint64_t later_ns = hopeless_ns == SM_NEVER || hopeless_ns <= sm->now_ns
+                                          ? sm->now_ns + sm->policy.drain_timeout_ns
+                                          : hopeless_ns;
             sm_want_wake(wake, sm->now_ns >= overdue_ns ? later_ns : overdue_ns);
         }
     }
@@ -366,7 +369,7 @@ void sm_settle(struct sm *sm, struct sm_output *out, uint32_t index)
     }
     /* What was due has been done or stands in the work set; a wake in the past would spin. */
     if (wake <= sm->now_ns) {
-        wake = sm->now_ns + 1u;
+        wake = sm->now_ns + sm->policy.retry_first_ns;
     }
     sm_timer_set(sm, index, wake);
     out->digest = sm_mix(out->digest, sm_half_digest_at(sm, half));

@@ -25,6 +25,7 @@
 #define LINES_MAX 700u
 #define LINE_BYTES 160u
 #define FAULTS_END_MS 20000u
+#define SHRINK_SECONDS 10.0
 
 struct text {
     char lines[LINES_MAX][LINE_BYTES];
@@ -369,14 +370,22 @@ static bool same_kind(const char *a, const char *b)
     return size == strcspn(b, ":,") && memcmp(a, b, size) == 0;
 }
 
-/* Leaves out whatever can be left out while the same thing falls. */
+static double seconds(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Leaves out whatever can be left out while the same thing falls; for SHRINK_SECONDS at most. */
 static void shrink(const struct text *text, uint64_t seed, const char *failure, bool *left_out)
 {
     static char bytes[LINES_MAX * LINE_BYTES];
     char now[512];
     uint64_t steps = 0;
+    const double until = seconds() + SHRINK_SECONDS;
     for (uint32_t chunk = text->peace / 2u; chunk > 0; chunk /= 2u) {
-        for (uint32_t at = 0; at < text->peace; at += chunk) {
+        for (uint32_t at = 0; at < text->peace && seconds() < until; at += chunk) {
             bool before[LINES_MAX];
             memcpy(before, left_out, sizeof before);
             for (uint32_t i = at; i < at + chunk && i < text->peace; i++) {
@@ -409,13 +418,6 @@ static void keep(const struct text *text, uint64_t seed, const char *failure, co
         (void)fclose(out);
     }
     printf("%s has it in its smallest form:\n%s\n", path, bytes);
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 struct options {
@@ -462,6 +464,7 @@ int main(int argc, char **argv)
                         "[--print SEED]\n");
         return 2;
     }
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* what was seen is there also when it is killed */
     const double started = seconds();
     for (uint64_t seed = o.first; done < o.seeds && seconds() - started < o.time && failed < 5u;
          seed++) {
