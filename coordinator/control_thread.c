@@ -329,18 +329,28 @@ static uint32_t take_effects(struct control_turn *turn)
  * ------------------------------------------------------------------------------------------------------
  */
 
+/*
+ * What sockets bring waits in them while the machine is behind, so that its queue always has room
+ * for what the data plane answers: this thread must not wait for the machine, which may wait for
+ * this thread to take its effects.
+ */
+static bool machine_has_room(const struct node *node)
+{
+    return ring_used(&node->to_machine_from_control) < node->to_machine_from_control.capacity / 2u;
+}
+
 static uint32_t take_events(struct control_turn *turn)
 {
     struct node *node = turn->node;
     struct peer_event peer_event;
     struct engine_event engine_event;
     uint32_t taken = 0;
-    while (taken < 256u && turn->connecting == 0 &&
+    while (taken < 256u && turn->connecting == 0 && machine_has_room(node) &&
            peer_next(node->peers, monotonic_ns(), &peer_event)) {
         on_peer_event(turn, &peer_event);
         taken++;
     }
-    while (taken < 512u && turn->pooling == 0 &&
+    while (taken < 512u && turn->pooling == 0 && machine_has_room(node) &&
            engine_next(node->engines, monotonic_ns(), &engine_event)) {
         on_engine_event(turn, &engine_event);
         taken++;
@@ -362,7 +372,8 @@ static void wait_for_work(struct control_turn *turn)
     uint64_t wait_ms = deadline <= now ? 0 : (deadline - now) / 1000000u + 1u;
     wait_ms = wait_ms > 200u ? 200u : wait_ms;
     /* While something is held back its socket would be readable all the time. */
-    const int count = turn->connecting > 0 || turn->pooling > 0 ? 2 : 4;
+    const bool held = turn->connecting > 0 || turn->pooling > 0 || !machine_has_room(node);
+    const int count = held ? 2 : 4;
     wait_ms = count == 2 && wait_ms == 0 ? 1 : wait_ms;
     const bool first = ring_may_sleep(&node->to_control_from_machine);
     const bool second = ring_may_sleep(&node->to_control_from_fabric);

@@ -3,31 +3,42 @@
  */
 #include "node_private.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define RESULTS_MAX 64u
+/* Fences that the machine may have ordered and not heard of: two for each peer's connection. */
+#define FENCES_MAX (2u * CONFIG_PEERS_MAX)
+
+/* What became of a write or a fence, until the machine's queue has room for it. */
+struct outcome {
+    uint32_t kind; /* SM_IN_WRITE_DONE, SM_IN_PEER_FENCED */
+    uint32_t peer; /* of a fence */
+    uint32_t link;
+    struct data_result result; /* of a write */
+};
 
 struct fabric_turn {
     struct node *node;
+    /*
+     * Outcomes in order, a ring of writes_max + FENCES_MAX: as many as the machine can wait for.
+     * This thread never waits for the machine, which may wait for it to take effects.
+     */
+    struct outcome *outcomes;
+    uint32_t outcomes_max;
+    uint32_t outcome_first;
+    uint32_t outcome_count;
     /* Connections whose peers must hear when a pool changes. */
     struct {
         bool used;
         uint32_t link;
     } open[CONFIG_PEERS_MAX];
 };
-
-/* The machine must hear of it, whatever its queue looks like. */
-static void tell_machine(struct node *node, const struct sm_input *input)
-{
-    const struct timespec pause = {0, 200000};
-    while (!input_send(&node->to_machine_from_fabric, input) && !atomic_load(&node->quit)) {
-        (void)nanosleep(&pause, NULL);
-    }
-}
 
 static void answer(struct node *node, const struct fabric_answer *from)
 {
@@ -43,33 +54,68 @@ static void answer(struct node *node, const struct fabric_answer *from)
     }
 }
 
-static void write_failed(struct node *node, uint64_t id, uint64_t room, const char *text)
+/* ---- outcomes
+ * ---------------------------------------------------------------------------------------------- */
+
+static struct outcome *new_outcome(struct fabric_turn *turn, uint32_t kind)
+{
+    assert(turn->outcome_count < turn->outcomes_max);
+    struct outcome *outcome =
+        &turn->outcomes[(turn->outcome_first + turn->outcome_count++) % turn->outcomes_max];
+    outcome->kind = kind;
+    return outcome;
+}
+
+static bool send_outcome(struct node *node, const struct outcome *outcome)
 {
     struct sm_input input;
     memset(&input, 0, sizeof input);
-    input.kind = SM_IN_WRITE_DONE;
-    input.room = room;
-    input.u.write_done.write = id;
-    input.u.write_done.code = -EAGAIN;
-    input.u.write_done.text = (struct sm_text){text, (uint32_t)strlen(text)};
-    tell_machine(node, &input);
+    input.kind = outcome->kind;
+    if (outcome->kind == SM_IN_WRITE_DONE) {
+        const char *text = outcome->result.text;
+        input.room = outcome->result.room;
+        input.u.write_done.write = outcome->result.id;
+        input.u.write_done.code = outcome->result.code;
+        input.u.write_done.text = (struct sm_text){text, (uint32_t)strlen(text)};
+    } else {
+        const char *name = node->config.peers[outcome->peer].name;
+        input.u.peer.name = (struct sm_text){name, (uint32_t)strlen(name)};
+        input.u.peer.link = outcome->link;
+    }
+    return input_send(&node->to_machine_from_fabric, &input);
 }
 
-static void report_results(struct node *node)
+/* As many as the machine's queue takes. */
+static void send_outcomes(struct fabric_turn *turn)
+{
+    while (turn->outcome_count > 0 &&
+           send_outcome(turn->node, &turn->outcomes[turn->outcome_first])) {
+        turn->outcome_first = (turn->outcome_first + 1u) % turn->outcomes_max;
+        turn->outcome_count--;
+    }
+}
+
+static void write_failed(struct fabric_turn *turn, uint64_t id, uint64_t room, const char *text)
+{
+    struct data_result *result = &new_outcome(turn, SM_IN_WRITE_DONE)->result;
+    memset(result, 0, sizeof *result);
+    result->id = id;
+    result->room = room;
+    result->code = -EAGAIN;
+    (void)snprintf(result->text, sizeof result->text, "%s", text);
+}
+
+static void take_results(struct fabric_turn *turn)
 {
     struct data_result results[RESULTS_MAX];
-    const uint32_t count = data_poll(node->data, results, RESULTS_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        struct sm_input input;
-        memset(&input, 0, sizeof input);
-        input.kind = SM_IN_WRITE_DONE;
-        input.room = results[i].room;
-        input.u.write_done.write = results[i].id;
-        input.u.write_done.code = results[i].code;
-        input.u.write_done.text =
-            (struct sm_text){results[i].text, (uint32_t)strlen(results[i].text)};
-        tell_machine(node, &input);
+    uint32_t count = RESULTS_MAX;
+    while (count == RESULTS_MAX && turn->outcomes_max - turn->outcome_count >= RESULTS_MAX) {
+        count = data_poll(turn->node->data, results, RESULTS_MAX);
+        for (uint32_t i = 0; i < count; i++) {
+            new_outcome(turn, SM_IN_WRITE_DONE)->result = results[i];
+        }
     }
+    send_outcomes(turn);
 }
 
 /* ---- orders of the control plane
@@ -192,8 +238,9 @@ static uint32_t take_orders(struct fabric_turn *turn)
 /* ---- effects of the machine
  * ----------------------------------------------------------------------------------- */
 
-static void write_pages(struct node *node, const struct sm_effect *effect, uint32_t peer)
+static void write_pages(struct fabric_turn *turn, const struct sm_effect *effect, uint32_t peer)
 {
+    struct node *node = turn->node;
     const struct timespec pause = {0, 50000};
     const struct data_write write = {
         effect->u.write.id,    effect->room,       peer,
@@ -201,11 +248,11 @@ static void write_pages(struct node *node, const struct sm_effect *effect, uint3
         effect->u.write.from,  effect->u.write.to, effect->u.write.aux_from,
         effect->u.write.aux_to};
     if (peer == UINT32_MAX) {
-        write_failed(node, write.id, write.room, "the peer is not in the configuration any more");
+        write_failed(turn, write.id, write.room, "the peer is not in the configuration any more");
         return;
     }
     while (data_write(node->data, &write) == STATUS_AGAIN && !atomic_load(&node->quit)) {
-        report_results(node); /* the connection's queue is full: let it move */
+        take_results(turn); /* the connection's queue is full: let it move */
         (void)nanosleep(&pause, NULL);
     }
 }
@@ -213,22 +260,19 @@ static void write_pages(struct node *node, const struct sm_effect *effect, uint3
 static void fence(struct fabric_turn *turn, const struct sm_effect *effect, uint32_t peer)
 {
     struct node *node = turn->node;
-    struct sm_input input;
-    memset(&input, 0, sizeof input);
-    if (peer != UINT32_MAX) {
-        data_link_fence(node->data, peer, effect->link);
-        if (turn->open[peer].link <= effect->link) {
-            turn->open[peer].used = false;
-        }
-        report_results(node);
-        input.u.peer.name = (struct sm_text){node->config.peers[peer].name,
-                                             (uint32_t)strlen(node->config.peers[peer].name)};
-        input.kind = SM_IN_PEER_FENCED;
-        input.u.peer.link = effect->link;
-        tell_machine(node, &input);
-        log_event(LOG_WARNING_LEVEL, "fabric.fenced", "peer=%s link=%u",
-                  node->config.peers[peer].name, effect->link);
+    if (peer == UINT32_MAX) {
+        return;
     }
+    data_link_fence(node->data, peer, effect->link);
+    if (turn->open[peer].link <= effect->link) {
+        turn->open[peer].used = false;
+    }
+    take_results(turn); /* what it ended comes first */
+    struct outcome *fenced = new_outcome(turn, SM_IN_PEER_FENCED);
+    fenced->peer = peer;
+    fenced->link = effect->link;
+    log_event(LOG_WARNING_LEVEL, "fabric.fenced", "peer=%s link=%u", node->config.peers[peer].name,
+              effect->link);
 }
 
 static uint32_t take_effects(struct fabric_turn *turn)
@@ -237,12 +281,12 @@ static uint32_t take_effects(struct fabric_turn *turn)
     uint32_t taken = 0;
     size_t size = 0;
     const struct effect_message *message = ring_front(&node->to_fabric_from_machine, &size);
-    while (message != NULL && taken < 64u) {
+    while (message != NULL && taken < 64u && turn->outcome_count < turn->outcomes_max) {
         const struct sm_effect *effect = (const struct sm_effect *)(const void *)(message + 1);
         /* What the control plane has ordered before the machine heard of it comes first. */
         (void)take_orders(turn);
         if (effect->kind == SM_FX_WRITE) {
-            write_pages(node, effect, message->peer);
+            write_pages(turn, effect, message->peer);
         } else {
             fence(turn, effect, message->peer);
         }
@@ -262,20 +306,29 @@ void *fabric_main(void *context)
     memset(&turn, 0, sizeof turn);
     turn.node = context;
     struct node *node = turn.node;
+    turn.outcomes_max = node->config.settings.bounds.writes_max + FENCES_MAX + RESULTS_MAX;
+    turn.outcomes = calloc(turn.outcomes_max, sizeof *turn.outcomes);
+    if (turn.outcomes == NULL) {
+        log_event(LOG_ERROR_LEVEL, "node.no_memory", "thread=fabric");
+        atomic_store(&node->stopped, true);
+        return NULL;
+    }
     while (!atomic_load(&node->quit)) {
         uint32_t taken = take_orders(&turn);
         taken += take_effects(&turn);
-        report_results(node);
+        take_results(&turn);
         if (taken == 0) {
             /* Both rings wake the same descriptor: see node.c. */
             const bool first = ring_may_sleep(&node->to_fabric_from_control);
             const bool second = ring_may_sleep(&node->to_fabric_from_machine);
             if (first && second) {
-                data_wait(node->data, node->to_fabric_from_machine.wake_fd, 20);
+                data_wait(node->data, node->to_fabric_from_machine.wake_fd,
+                          turn.outcome_count > 0 ? 1 : 20);
             }
             ring_woken(&node->to_fabric_from_control);
             ring_woken(&node->to_fabric_from_machine);
         }
     }
+    free(turn.outcomes);
     return NULL;
 }

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Private to the node: its parts, and what its threads say to each other. */
+/*
+ * Private to the node: its parts, and what its threads say to each other.
+ *
+ * No circle of full queues can stop the node. The machine waits for room towards control, fabric
+ * and journal. The journal waits for nobody. Fabric never waits for the machine: it keeps outcomes
+ * until their queue has room. Control takes from sockets only while its queue to the machine is
+ * less than half full, so that what it must say has room; orders and answers between control and
+ * fabric are few (one for a connection or a pool) against queues of thousands.
+ */
 #ifndef COORDINATOR_NODE_PRIVATE_H
 #define COORDINATOR_NODE_PRIVATE_H
 

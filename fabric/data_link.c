@@ -116,9 +116,24 @@ static enum status explain_open(const struct data *data, enum status status,
                        data->options.provider, data->options.address, why.text);
 }
 
+/*
+ * A connection that was given up before it stood is known to nobody who would fence it: the next
+ * one takes its place. Its peer may have our keys and nothing to write with them.
+ */
+static void close_given_up(struct data *data, uint32_t peer, uint32_t number)
+{
+    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+        struct link *link = &data->links[i];
+        if (link->used && link->peer == peer && link->link < number && !link->connected) {
+            data_link_close(data, link, "it never stood");
+        }
+    }
+}
+
 enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
                            struct data_endpoint *out_endpoint, struct status_detail *out_detail)
 {
+    close_given_up(data, peer, number);
     struct link *link = free_link(data);
     if (link == NULL || data_link_find(data, peer, number) != NULL) {
         return status_fail(STATUS_TOO_LARGE, out_detail, 0, "more than %u connections",

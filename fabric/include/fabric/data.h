@@ -87,7 +87,10 @@ struct data_endpoint {
     struct data_region regions[DATA_REGIONS_MAX];
 };
 
-/* Makes the endpoint for a connection; *out_endpoint is what the peer has to know. */
+/*
+ * Makes the endpoint for a connection; *out_endpoint is what the peer has to know. Connections of
+ * that peer with a smaller number that never got to data_link_connect are closed.
+ */
 enum status data_link_open(struct data *data, uint32_t peer, uint32_t link,
                            struct data_endpoint *out_endpoint, struct status_detail *out_detail);
 /* The same again after pools have changed. */

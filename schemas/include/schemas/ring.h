@@ -46,6 +46,7 @@ void ring_end(struct ring *ring);
 
 /* The oldest message, or NULL; valid until ring_pop. */
 const void *ring_front(struct ring *ring, size_t *out_size);
+/* Takes the oldest message away, looked at or not; the ring must not be empty. */
 void ring_pop(struct ring *ring);
 
 /*

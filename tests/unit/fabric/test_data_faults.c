@@ -415,3 +415,31 @@ Test(data_faults, a_source_pool_goes_and_comes_again_over_shm, .timeout = 60)
     source_pool_again("shm", false);
     source_pool_again("shm", true);
 }
+
+/* ---- connections that never stand
+ * -------------------------------------------------------------------------------------------- */
+
+/* A peer that begins and never gets through must not use up what other peers need. */
+static void never_connected(const char *provider)
+{
+    struct data_world w;
+    struct data_endpoint endpoint;
+    struct status_detail detail;
+    world_set_up_simple(&w, provider, 1);
+    for (uint32_t link = 10; link < 10u + DATA_LINKS_MAX + 44u; link++) {
+        cr_assert_eq(data_link_open(w.data, 1, link, &endpoint, &detail), STATUS_OK, "link %u: %s",
+                     link, detail.text);
+    }
+    world_check_arrives(&w, 0, 1, w.peers[0].memory[0]);
+    world_tear_down(&w);
+}
+
+Test(data_faults, connections_that_never_stand_are_given_back_over_tcp, .timeout = 60)
+{
+    never_connected("tcp");
+}
+
+Test(data_faults, connections_that_never_stand_are_given_back_over_shm, .timeout = 60)
+{
+    never_connected("shm");
+}

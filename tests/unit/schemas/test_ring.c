@@ -75,3 +75,25 @@ Test(ring, a_full_ring_refuses_and_takes_again)
     cr_assert_not_null(ring_begin(&ring, 90));
     ring_close(&ring);
 }
+
+/* A consumer may take away what it has looked at before, one after the other, over the end. */
+Test(ring, pops_in_a_row_step_over_the_end)
+{
+    struct ring ring;
+    struct status_detail detail;
+    cr_assert_eq(ring_open(&ring, 4096, &detail), STATUS_OK);
+    for (uint32_t round = 0; round < 50u; round++) {
+        uint32_t sent = 0;
+        while (ring_begin(&ring, 700u + 16u * (round % 7u)) != NULL) {
+            ring_end(&ring);
+            sent++;
+        }
+        cr_assert_gt(sent, 1u);
+        for (uint32_t i = 0; i < sent; i++) {
+            ring_pop(&ring);
+        }
+        size_t size = 0;
+        cr_assert_null(ring_front(&ring, &size));
+    }
+    ring_close(&ring);
+}
