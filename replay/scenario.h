@@ -16,6 +16,7 @@
 #define SCENARIO_TEXT_MAX ((size_t)4 << 20)
 #define SCENARIO_STATEMENTS_MAX 65536u
 #define SCENARIO_CHOICES_MAX 8u
+#define SCENARIO_FRAMES_MAX 62u /* parts of one raw message: what a line has words for */
 
 struct scenario_place {
     uint32_t node; /* SM_NONE: none named */
@@ -34,6 +35,7 @@ enum scenario_verb {
     VERB_THAW,
     VERB_DISK,
     VERB_BYTES,
+    VERB_FRAMES, /* bytes: the parts behind each other; runs: where each begins, and its size */
     VERB_LINK,
     VERB_LATENCY,
     VERB_RULE,

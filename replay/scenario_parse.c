@@ -80,7 +80,7 @@ static bool node_line(struct parser *p)
         } else if (strcmp(word->text, "wire") == 0 && strcmp(word->value, "native") == 0) {
             continue;
         } else if (strcmp(word->text, "wire") == 0 && strcmp(word->value, "sglang") == 0) {
-            return parse_wrong(p, parse_value_column(word), "wire=sglang is not spoken yet");
+            node->sglang = true;
         } else {
             return parse_wrong(p, word->column, "'%s=%s' is not known here", word->text,
                                word->value);
@@ -341,6 +341,26 @@ static bool line(struct parser *p)
         first);
 }
 
+/* SGLang's ranks find each other by their TP sizes: no frame says otherwise. */
+static bool check_maps(struct parser *p, const struct world_node_options *prefill,
+                       const struct world_node_options *decode)
+{
+    for (uint32_t rank = 0; rank < decode->ranks; rank++) {
+        const uint64_t by_hand = decode->sources_by_hand[rank];
+        const uint32_t each = prefill->ranks > decode->ranks ? prefill->ranks / decode->ranks : 1u;
+        const uint64_t by_size = prefill->ranks > decode->ranks
+                                     ? ((UINT64_C(1) << each) - 1u) << (rank * each)
+                                     : UINT64_C(1) << (rank / (decode->ranks / prefill->ranks));
+        if (by_hand != 0 && by_hand != by_size) {
+            return parse_wrong(p, 1,
+                               "map %s.%u differs from what the TP sizes say, and %s and %s speak "
+                               "in SGLang's frames, which have no other mapping",
+                               decode->name, rank, prefill->name, decode->name);
+        }
+    }
+    return true;
+}
+
 static bool check_whole(struct parser *p)
 {
     if (p->s->title == NULL) {
@@ -359,6 +379,10 @@ static bool check_whole(struct parser *p)
             if (a->side != b->side && a->ranks % b->ranks != 0 && b->ranks % a->ranks != 0) {
                 return parse_wrong(p, 1, "%s has %u ranks and %s %u: one must divide the other",
                                    a->name, a->ranks, b->name, b->ranks);
+            }
+            if (a->side != b->side && (a->sglang || b->sglang) &&
+                !check_maps(p, a->side == SM_PREFILL ? a : b, a->side == SM_PREFILL ? b : a)) {
+                return false;
             }
         }
     }

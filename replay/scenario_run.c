@@ -58,6 +58,15 @@ static void issue(struct running *r, const struct scenario_statement *s, uint32_
     world_command(r->world, s->at.node, &input);
 }
 
+static void send_frames(struct running *r, const struct scenario_statement *s, uint32_t rank)
+{
+    struct sglang_frame parts[SCENARIO_FRAMES_MAX];
+    for (uint32_t i = 0; i < s->run_count; i++) {
+        parts[i] = (struct sglang_frame){s->bytes + s->runs[i].first, s->runs[i].count};
+    }
+    world_frames(r->world, s->at.node, rank, parts, s->run_count);
+}
+
 static void for_ranks(struct running *r, const struct scenario_statement *s)
 {
     const uint32_t ranks = r->s->nodes[s->at.node].ranks;
@@ -68,6 +77,8 @@ static void for_ranks(struct running *r, const struct scenario_statement *s)
         }
         if (s->verb == VERB_COMMAND) {
             issue(r, s, rank);
+        } else if (s->verb == VERB_FRAMES) {
+            send_frames(r, s, rank);
         } else if (s->verb == VERB_REUSE) {
             world_reuse(r->world, s->at.node, rank, &pages);
         } else {
@@ -116,6 +127,7 @@ static void carry_out(struct world *world, void *context)
     case VERB_REUSE:
     case VERB_MUTE:
     case VERB_UNMUTE:
+    case VERB_FRAMES:
         for_ranks(step->running, s);
         break;
     case VERB_CRASH:
@@ -279,6 +291,10 @@ static bool counter_holds(const struct running *r, const struct scenario_claim *
         if (strcmp(rows[i].name, c->name) == 0) {
             return rows[i].value >= c->least;
         }
+    }
+    uint64_t value = 0;
+    if (strncmp(c->name, "sglang.", 7) == 0) {
+        return world_sglang_counter(r->world, c->at.node, c->name + 7, &value) && value >= c->least;
     }
     for (uint32_t i = 1; i < SM_IGNORED_COUNT && strncmp(c->name, "ignored.", 8) == 0; i++) {
         if (strcmp(sm_ignored_name(i), c->name + 8) == 0) {

@@ -114,6 +114,25 @@ static bool engine_verb(struct parser *p, uint64_t time_ns, const struct scenari
     return true;
 }
 
+/* 0xHEX as bytes, at most half as many as the text has characters. */
+static bool hex_into(struct parser *p, const char *text, uint32_t column, unsigned char *out,
+                     size_t *out_size)
+{
+    const size_t digits = strlen(text) < 2u ? 1u : strlen(text) - 2u;
+    if (strncmp(text, "0x", 2) != 0 || digits % 2u != 0) {
+        return parse_wrong(p, column, "expected 0x and an even number of hexadecimal digits");
+    }
+    *out_size = digits / 2u;
+    for (size_t i = 0; i < digits; i++) {
+        uint32_t nibble = 0;
+        if (!parse_hex_digit(text[2u + i], &nibble)) {
+            return parse_wrong(p, column + 2u + (uint32_t)i, "not a hexadecimal digit");
+        }
+        out[i / 2u] = (unsigned char)((uint32_t)out[i / 2u] << 4 | nibble);
+    }
+    return true;
+}
+
 static bool hex_bytes(struct parser *p, struct scenario_statement *s)
 {
     const uint32_t column = parse_here(p);
@@ -121,18 +140,57 @@ static bool hex_bytes(struct parser *p, struct scenario_statement *s)
     if (text == NULL) {
         return false;
     }
-    const size_t digits = strlen(text) < 2u ? 1u : strlen(text) - 2u;
-    if (strncmp(text, "0x", 2) != 0 || digits % 2u != 0) {
-        return parse_wrong(p, column, "expected 0x and an even number of hexadecimal digits");
-    }
-    s->size = digits / 2u;
-    s->bytes = parse_own(p->s, calloc(1, s->size + 1u));
-    for (size_t i = 0; i < digits; i++) {
-        uint32_t nibble = 0;
-        if (!parse_hex_digit(text[2u + i], &nibble)) {
-            return parse_wrong(p, column + 2u + (uint32_t)i, "not a hexadecimal digit");
+    s->bytes = parse_own(p->s, calloc(1, strlen(text) + 1u));
+    return hex_into(p, text, column, s->bytes, &s->size);
+}
+
+/* Whether anybody speaks to this node in frames: else nobody listens there. */
+static bool has_port(const struct parser *p, uint32_t node)
+{
+    for (uint32_t i = 0; i < p->s->node_count; i++) {
+        if (p->s->nodes[i].sglang && (i == node || p->s->nodes[i].side != p->s->nodes[node].side)) {
+            return true;
         }
-        s->bytes[i / 2u] = (unsigned char)((uint32_t)s->bytes[i / 2u] << 4 | nibble);
+    }
+    return false;
+}
+
+/* frames PART...: each is "text", which may hold any bytes, or 0xHEX. */
+static bool frames_verb(struct parser *p, uint64_t time_ns, const struct scenario_place *at)
+{
+    struct scenario_statement *s = statement(p, time_ns, VERB_FRAMES);
+    size_t most = 1;
+    if (s == NULL) {
+        return false;
+    }
+    s->at = *at;
+    if (!has_port(p, at->node)) {
+        return parse_wrong(
+            p, p->words[p->at - 1u].column,
+            "%s has no port for SGLang's frames: say wire=sglang at it, or at a node "
+            "that it speaks with",
+            p->s->nodes[at->node].name);
+    }
+    if (!parse_more(p)) {
+        return parse_wrong(p, p->line_end, "expected \"text\" or 0xHEX here");
+    }
+    for (uint32_t i = p->at; i < p->count; i++) {
+        most += p->words[i].size;
+    }
+    s->bytes = parse_own(p->s, calloc(1, most));
+    s->runs = parse_own(p->s, calloc(p->count - p->at, sizeof *s->runs));
+    for (; parse_more(p); p->at++) {
+        const struct word *word = &p->words[p->at];
+        size_t size = word->size;
+        if (word->quoted) {
+            memcpy(s->bytes + s->size, word->text, size);
+        } else if (word->value != NULL) {
+            return parse_wrong(p, word->column, "expected \"text\" or 0xHEX here");
+        } else if (!hex_into(p, word->text, word->column, s->bytes + s->size, &size)) {
+            return false;
+        }
+        s->runs[s->run_count++] = (struct sm_run){(uint32_t)s->size, (uint32_t)size};
+        s->size += size;
     }
     return true;
 }
@@ -210,7 +268,7 @@ bool parse_subject(struct parser *p, uint64_t time_ns)
         return engine_verb(p, time_ns, &at, kinds[which]);
     }
     if (strcmp(verb, "frames") == 0) {
-        return parse_wrong(p, column, "frames: SGLang's frames are not spoken yet");
+        return frames_verb(p, time_ns, &at);
     }
     if (!node_verb(p, time_ns, &at, verb, &known)) {
         return false;

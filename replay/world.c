@@ -156,6 +156,7 @@ void node_free(struct node *node)
     }
     journal_machine_close(&node->machine);
     gate_destroy(node->gate);
+    sglang_end(node);
 }
 
 void world_destroy(struct world *world)
@@ -174,6 +175,7 @@ void world_destroy(struct world *world)
     }
     free(world->heap);
     free(world->rules);
+    free(world->aliases);
     free(world->paths);
     free(world->flights);
     free(world->logs);

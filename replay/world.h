@@ -23,6 +23,7 @@
 #include "coordinator/policy.h"
 #include "journal/journal_gate.h"
 #include "journal/journal_recover.h"
+#include "schemas/sglang_rooms.h"
 
 #define WORLD_NODES_MAX 8u
 #define WORLD_RANKS_MAX 16u
@@ -53,6 +54,7 @@ struct world_node_options {
     uint32_t side; /* enum sm_side */
     uint32_t ranks;
     uint32_t pool_pages;
+    bool sglang;       /* spoken to, and speaking, in SGLang's frames */
     bool auto_release; /* engines answer a result with a release */
     struct node_settings settings;
     struct sm_geometry geometry;
@@ -104,6 +106,10 @@ void world_disk(struct world *world, uint32_t node, enum world_disk disk);
 /* A raw message to the node's port for peers: parsed as one, and dropped if it is none. */
 void world_bytes(struct world *world, uint32_t node, const unsigned char *bytes, size_t size);
 
+/* One raw multipart message of nobody's to the port of SGLang of one rank. */
+void world_frames(struct world *world, uint32_t node, uint32_t rank,
+                  const struct sglang_frame *frames, uint32_t count);
+
 void world_link(struct world *world, uint32_t from, uint32_t to, bool up);
 void world_latency(struct world *world, uint32_t from, uint32_t to, uint64_t ns);
 /* From one rank (or all, SM_NONE) of a node to one rank (or all) of another. */
@@ -142,6 +148,9 @@ const struct sm *world_machine(const struct world *world,
                                uint32_t node); /* NULL: it does not run */
 bool world_alive(const struct world *world, uint32_t node);
 bool world_quiescent(const struct world *world);
+/* A counter of what the node got and sent in SGLang's frames ("malformed", ...); false: no such. */
+bool world_sglang_counter(const struct world *world, uint32_t node, const char *name,
+                          uint64_t *out_value);
 bool world_journal_failed(const struct world *world, uint32_t node);
 
 enum world_log_kind { WORLD_TOLD = 1, WORLD_NOTICE, WORLD_REFUSED, WORLD_WRITE, WORLD_OPENED };

@@ -134,6 +134,11 @@ static size_t keep_parts(struct sm_input *input, unsigned char *to)
         used += keep_runs(&c->pages, to);
         used += keep_text(&c->peer, to == NULL ? NULL : to + used);
         used += keep_text(&c->cause.reason, to == NULL ? NULL : to + used);
+    } else if (sm_input_is_message(input->kind)) {
+        struct sm_in_message *m = &input->u.message;
+        used += keep_runs(&m->message.pages, to);
+        used += keep_text(&m->peer, to == NULL ? NULL : to + used);
+        used += keep_text(&m->message.cause.reason, to == NULL ? NULL : to + used);
     } else if (input->kind == SM_IN_WRITE_DONE) {
         used += keep_text(&input->u.write_done.text, to);
     } else if (input->kind == SM_IN_PEER_DOWN || input->kind == SM_IN_PEER_FENCED) {

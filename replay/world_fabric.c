@@ -142,7 +142,7 @@ void flight_post(struct world *world, uint32_t node, const struct sm_effect *eff
     world->flights_open++;
     f->id = effect->u.write.id;
     f->room = effect->room;
-    f->life = effect->u.write.life;
+    f->life = sglang_life(world, node, &effect->u.write.life);
     f->from = node;
     f->from_rank = effect->rank;
     f->to = to;

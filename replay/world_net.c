@@ -82,6 +82,9 @@ static void peer_up(struct world *world, uint32_t node, uint32_t other)
     up.u.peer_up.epoch = its->epoch;
     up.u.peer_up.link = c->link;
     up.u.peer_up.ranks = its->options.ranks;
+    if (sglang_between(world, node, other)) {
+        sglang_up(world, node, other);
+    }
     node_step(world, node, &up);
 }
 
@@ -290,9 +293,9 @@ void world_rule(struct world *world, enum world_rule_kind kind, const struct wor
     }
 }
 
-/* The first rule that fits, used up by one; NULL: none. `ack` rules are about statuses' answers. */
-static const struct rule *rule_for(struct world *world, uint32_t from, uint32_t to,
-                                   const struct sm_effect *effect)
+/* `ack` rules are about statuses' answers. */
+const struct rule *net_rule(struct world *world, uint32_t from, uint32_t to,
+                            const struct sm_effect *effect)
 {
     const enum world_message message = message_of(effect->kind);
     for (uint32_t i = 0; i < world->rule_count; i++) {
@@ -309,8 +312,8 @@ static const struct rule *rule_for(struct world *world, uint32_t from, uint32_t 
     return NULL;
 }
 
-static void put_on_way(struct world *world, uint32_t from, uint32_t to, const unsigned char *bytes,
-                       size_t size, uint64_t delay_ns)
+struct event *net_put(struct world *world, uint32_t from, uint32_t to, const unsigned char *bytes,
+                      size_t size, uint64_t delay_ns)
 {
     struct connection *c = &world->connections[from][to];
     uint64_t arrival = world->now_ns + world_jittered(world, c->latency_ns);
@@ -329,6 +332,7 @@ static void put_on_way(struct world *world, uint32_t from, uint32_t to, const un
     event->size = size;
     memcpy(event->bytes, bytes, size);
     event_add(world, event);
+    return event;
 }
 
 void net_send(struct world *world, uint32_t node, const struct sm_effect *effect, uint64_t entry)
@@ -339,7 +343,11 @@ void net_send(struct world *world, uint32_t node, const struct sm_effect *effect
         world->connections[node][to].link != effect->link) {
         return; /* of a connection that is gone: the machine repeats what is not answered */
     }
-    const struct rule *rule = rule_for(world, node, to, effect);
+    if (sglang_between(world, node, to)) {
+        sglang_send(world, node, to, effect);
+        return;
+    }
+    const struct rule *rule = net_rule(world, node, to, effect);
     if (world->connections[node][to].cut || (rule != NULL && rule->kind == WORLD_DROP)) {
         return;
     }
@@ -357,16 +365,15 @@ void net_send(struct world *world, uint32_t node, const struct sm_effect *effect
         return;
     }
     const size_t size = stateroom__peer__packet__pack(&packet, world->entry);
-    put_on_way(world, node, to, world->entry, size,
-               rule != NULL && rule->kind == WORLD_DELAY ? rule->delay_ns : 0);
+    (void)net_put(world, node, to, world->entry, size,
+                  rule != NULL && rule->kind == WORLD_DELAY ? rule->delay_ns : 0);
     if (rule != NULL && rule->kind == WORLD_DOUBLE) {
-        put_on_way(world, node, to, world->entry, size, 0);
+        (void)net_put(world, node, to, world->entry, size, 0);
     }
 }
 
 /* Terminal statuses, each once, as an observer at the receiver sees them. */
-static void note_notice(struct world *world, uint32_t from, uint32_t to,
-                        const struct sm_input *input)
+void net_note(struct world *world, uint32_t from, uint32_t to, const struct sm_input *input)
 {
     const struct sm_message *m = &input->u.message.message;
     for (uint32_t i = 0; i < world->log_count; i++) {
@@ -419,17 +426,25 @@ static bool parse(struct world *world, const unsigned char *bytes, size_t size, 
 void net_arrive(struct world *world, struct event *event)
 {
     struct sm_input input;
+    if (event->from == UINT32_MAX) {
+        sglang_arrive(world, event); /* nobody's: it has no session */
+        return;
+    }
     const struct connection *c = &world->connections[event->to][event->from];
     if (!c->up || *net_session(world, event->from, event->to) != event->session ||
         world->connections[event->from][event->to].cut) {
         return; /* of a session that is over, or lost on its way */
+    }
+    if (event->frames) {
+        sglang_arrive(world, event);
+        return;
     }
     if (!parse(world, event->bytes, event->size, event->from, &input)) {
         world_fall(world, "a message of %s cannot be read", world->nodes[event->from].options.name);
         return;
     }
     if (input.kind == SM_IN_STATUS) {
-        note_notice(world, event->from, event->to, &input);
+        net_note(world, event->from, event->to, &input);
     }
     node_step(world, event->to, &input);
 }

@@ -258,6 +258,7 @@ void node_start(struct world *world, uint32_t index)
         return;
     }
     node->link_last = sm_link_last(node->machine.sm);
+    sglang_start(world, index);
     in->node_id = node->node_id;
     in->epoch = node->epoch;
     in->name = world_text(node->options.name);
@@ -286,6 +287,7 @@ void node_die(struct world *world, uint32_t index)
     node->frozen = false;
     node->crash_after_commit = false;
     gate_drop_after(node->gate, 0);
+    sglang_end(node);
     node_forget(node, node->durable);
     while (node->inbox != NULL) {
         struct event *next = node->inbox->next;

@@ -68,7 +68,8 @@ struct node {
     uint64_t request_next;
     struct journal_machine machine;
     struct gate *gate;
-    struct kept_entry *entries; /* durable first, then those that wait for the disk */
+    struct sglang_rooms *sglang; /* of this process life; NULL: it speaks natively only */
+    struct kept_entry *entries;  /* durable first, then those that wait for the disk */
     uint64_t entry_count;
     uint64_t entry_capacity;
     uint64_t durable;
@@ -134,10 +135,20 @@ struct event {
     uint64_t session;
     world_statement_fn statement;
     void *context;
+    bool frames; /* EVENT_MESSAGE: SGLang's, to the port of one rank */
+    uint32_t to_rank;
+    struct sm_life life;   /* frames: decode's own life that they are about */
     struct sm_input input; /* EVENT_INPUT; its parts stand in bytes */
     unsigned char *bytes;
     size_t size;
     struct event *next; /* in an inbox */
+};
+
+/* What prefill calls a life that was announced in frames, and what decode calls it. */
+struct alias {
+    uint32_t node; /* prefill */
+    struct sm_life known_as;
+    struct sm_life life;
 };
 
 struct rule {
@@ -184,6 +195,9 @@ struct world {
     uint32_t flight_count;
     uint32_t flight_capacity;
     uint32_t flights_open;
+    struct alias *aliases;
+    uint32_t alias_count;
+    uint32_t alias_capacity;
     struct world_log *logs;
     uint32_t log_count;
     uint32_t log_capacity;
@@ -239,6 +253,22 @@ void net_check_silence(struct world *world, const struct event *event);
 /* A time up to a tenth longer, when there is a seed. */
 uint64_t world_jittered(struct world *world, uint64_t ns);
 uint32_t net_peer(const struct world *world, uint32_t node, uint32_t peer);
+
+/* How a message goes: the first rule that fits, used up by one; NULL: none. */
+const struct rule *net_rule(struct world *world, uint32_t from, uint32_t to,
+                            const struct sm_effect *effect);
+struct event *net_put(struct world *world, uint32_t from, uint32_t to, const unsigned char *bytes,
+                      size_t size, uint64_t delay_ns);
+void net_note(struct world *world, uint32_t from, uint32_t to, const struct sm_input *input);
+
+/* Two nodes speak in frames when one of them does so to everybody. */
+bool sglang_between(const struct world *world, uint32_t a, uint32_t b);
+void sglang_start(struct world *world, uint32_t node);
+void sglang_end(struct node *node);
+void sglang_up(struct world *world, uint32_t node, uint32_t other);
+void sglang_send(struct world *world, uint32_t node, uint32_t to, const struct sm_effect *effect);
+void sglang_arrive(struct world *world, const struct event *event);
+struct sm_life sglang_life(const struct world *world, uint32_t node, const struct sm_life *life);
 
 void flight_post(struct world *world, uint32_t node, const struct sm_effect *effect);
 void flight_complete(struct world *world, uint32_t index);
