@@ -36,6 +36,7 @@ void sglang_start(struct world *world, uint32_t index)
     const struct sglang_rooms_options options = {o->ranks,
                                                  o->settings.bounds.ranks_max,
                                                  o->settings.bounds.peers_max,
+                                                 node->epoch,
                                                  o->geometry,
                                                  ip,
                                                  (uint16_t)(PORT_FIRST + life * PORTS_A_LIFE)};

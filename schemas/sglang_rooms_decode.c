@@ -237,6 +237,12 @@ static void order_abort(struct sglang_rooms *rooms, const struct sm_effect *effe
     probe.peer = effect->peer;
     probe.rank = m->decode_rank;
     probe.life = m->life;
+    if (m->life.epoch != rooms->options.epoch) {
+        /* Of a process before this one: its memory went with it, and prefill has seen it go. An
+         * ABORT would come from a new session, and there be taken for a new life's. */
+        answer(rooms, &probe, SM_IN_DRAINED);
+        return;
+    }
     struct record *record = effect->room <= SGLANG_ROOM_MAX ? record_of(rooms, effect) : NULL;
     if (record == NULL) {
         if (rooms->counters.held == held) {

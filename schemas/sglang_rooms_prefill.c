@@ -62,6 +62,9 @@ static void order_status(struct sglang_rooms *rooms, const struct sm_effect *eff
             }
         }
     } else if (!succeeded) {
+        /* Its abort will follow, and is no news to a machine that writes nothing there: least of
+         * all when only this rank was refused, and the room goes on for others. */
+        record->drained = record->drained || m->drained;
         send_status(rooms, record, first_of(m->sources), false);
         record->tries++;
     }
@@ -176,11 +179,15 @@ static void new_life(struct sglang_rooms *rooms, struct record *record, const st
     const uint64_t least = rooms->generation_last + 1u;
     rooms->generation_last = now_ns > least ? now_ns : least;
     record->life = (struct sm_life){peer->node_id, peer->epoch, rooms->generation_last};
+    record->token_old = record->old_link    ? 0
+                        : record->has_token ? record->token
+                                            : record->token_old;
     record->published = 0;
     record->aborted = 0;
     record->acked = 0;
     record->tries = 0;
     record->has_token = false;
+    record->token = 0;
     record->concluded = false;
     record->drained = false;
     record->old_link = false;
@@ -399,6 +406,20 @@ static uint32_t find_sender(const struct sglang_rooms *rooms, const struct sglan
     return SM_NONE;
 }
 
+/* Of a life that is over here: it came late. Its sender is answered and the room left alone. */
+static bool is_late(struct sglang_rooms *rooms, const struct sglang_arrival *arrival,
+                    const struct record *record, const struct sglang_abort *a)
+{
+    if (record->old_link || !a->has_generation || a->generation > record->token_old) {
+        return false;
+    }
+    struct sglang_message *message =
+        rooms_send(rooms, record, record->rank, arrival->rank, SGLANG_ABORT_ACK);
+    message->u.ack = (struct sglang_ack){true, true, arrival->rank, a->generation};
+    rooms->counters.stale++;
+    return true;
+}
+
 static void take_abort(struct sglang_rooms *rooms, const struct sglang_arrival *arrival,
                        const struct sglang_message *message, uint64_t now_ns)
 {
@@ -420,18 +441,21 @@ static void take_abort(struct sglang_rooms *rooms, const struct sglang_arrival *
         }
         join(rooms, record, peer, now_ns);
     }
+    if (is_late(rooms, arrival, record, a)) {
+        return;
+    }
     const bool first = record->aborted == 0;
     record->aborted |= port;
     record->acked |= port;
     record->has_token = a->has_generation;
     record->token = a->generation;
+    if (first && record->concluded) {
+        acknowledge(rooms, p, message->room, &record->life, rank); /* it has heard, or ended */
+    }
     if (record->drained) {
         record->finished = true;
         send_acks(rooms, record);
     } else {
-        if (first && record->concluded) {
-            acknowledge(rooms, p, message->room, &record->life, rank); /* it has heard, or ended */
-        }
         say_abort(rooms, record, peer->name);
     }
 }

@@ -20,6 +20,7 @@ struct record {
     uint64_t done;      /* decode: targets that have succeeded */
     uint64_t acked;     /* decode: targets that have drained; prefill: ports that owe an ack */
     uint64_t token;     /* prefill: the generation to give back */
+    uint64_t token_old; /* prefill: the greatest of the lives before, on this connection */
     uint64_t content;   /* prefill: digest of what was announced */
     uint32_t peer;
     uint32_t rank;

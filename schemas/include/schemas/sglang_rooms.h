@@ -50,6 +50,7 @@ struct sglang_rooms_options {
     uint32_t ranks; /* ours */
     uint32_t rooms_max;
     uint32_t peers_max;
+    uint64_t epoch;              /* of this process life */
     struct sm_geometry geometry; /* of our pools */
     const char *ip;              /* where our ranks are reached: printable, without blanks */
     uint16_t port;               /* of rank 0; rank r has port + r */
