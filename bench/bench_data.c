@@ -11,7 +11,7 @@
 #define ROUND_PAGES 256u
 #define WRITES 8u /* a round; each ROUND_PAGES / WRITES pages */
 
-static const struct sm_geometry geometry = {16, 8, 8, 256, 2, 1};
+static const struct sm_geometry geometry = {16, 8, 8, 256, 2, 1, 0, 0, 0};
 
 struct ends {
     struct data *data[2];

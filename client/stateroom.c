@@ -46,9 +46,10 @@ EXPORT const char *stateroom_error_text(const struct stateroom *s)
 static enum status lay_out(const struct stateroom_pool_options *o, struct pool_layout *out_layout,
                            struct status_detail *out_detail)
 {
-    const struct sm_geometry geometry = {o->geometry.page_tokens, o->geometry.layers,
-                                         o->geometry.kv_heads,    o->geometry.item_bytes,
-                                         o->geometry.planes,      o->geometry.dtype};
+    const struct sm_geometry geometry = {
+        o->geometry.page_tokens, o->geometry.layers,      o->geometry.kv_heads,
+        o->geometry.item_bytes,  o->geometry.planes,      o->geometry.dtype,
+        o->geometry.layer_first, o->geometry.layer_count, o->geometry.stages};
     if (o->pages == 0) {
         return status_fail(STATUS_INVALID, out_detail, 0, "a pool needs at least one page");
     }

@@ -249,7 +249,7 @@ void data_pool_remove(struct data *data, uint32_t rank)
             continue;
         }
         for (struct writing *w = link->first; w != NULL; w = w->next) {
-            if (w->write.from_rank == rank && !w->planned_out) {
+            if (w->from_rank == rank && !w->planned_out) {
                 data_fail(w, -ECANCELED, "the source pool was taken away");
             }
         }

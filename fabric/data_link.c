@@ -155,6 +155,19 @@ enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
     return STATUS_OK;
 }
 
+/*
+ * The destination is another pool now, or none: what was planned for the one before must not go on
+ * into it, where these pages are somebody else's.
+ */
+static void end_writes_to(struct link *link, uint32_t rank)
+{
+    for (struct writing *w = link->first; w != NULL; w = w->next) {
+        if (w->to_rank == rank && !w->planned_out) {
+            data_fail(w, -ECANCELED, "the destination's pool was taken away");
+        }
+    }
+}
+
 /* Nothing from the wire is trusted: a region that does not fit its own geometry is refused. */
 static enum status take_region(struct link *link, const struct data_region *region,
                                struct status_detail *out_detail)
@@ -171,6 +184,10 @@ static enum status take_region(struct link *link, const struct data_region *regi
         return status_fail(STATUS_FABRIC_PEER, out_detail, 0,
                            "the peer announces a pool of %llu bytes whose geometry needs %llu",
                            (unsigned long long)region->bytes, (unsigned long long)layout.bytes);
+    }
+    if (link->layouts[region->rank].ranks != 0 &&
+        memcmp(region, &link->regions[region->rank], sizeof *region) != 0) {
+        end_writes_to(link, region->rank);
     }
     link->regions[region->rank] = *region;
     link->layouts[region->rank] = layout;
@@ -189,9 +206,16 @@ enum status data_link_connect(struct data *data, uint32_t peer, uint32_t number,
                            "the connection is gone, or the peer's announcement makes no sense");
     }
     link->remote_ranks = remote_ranks;
-    memset(link->layouts, 0, sizeof link->layouts);
+    uint64_t announced = 0;
     for (uint32_t i = 0; i < remote->region_count; i++) {
         TRY(take_region(link, &remote->regions[i], out_detail));
+        announced |= UINT64_C(1) << remote->regions[i].rank;
+    }
+    for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
+        if ((announced >> rank & 1u) == 0 && link->layouts[rank].ranks != 0) {
+            end_writes_to(link, rank);
+            memset(&link->layouts[rank], 0, sizeof link->layouts[rank]);
+        }
     }
     if (!link->connected) {
         /* Providers read as much of an address as its kind has: give them a zeroed whole. */

@@ -23,20 +23,22 @@ struct pool {
     uint32_t version;
 };
 
-/* One write on its way: planned as it is posted. */
+/* One write on its way: its spans are found when it is taken, cut into pieces as it is posted. */
 struct writing {
-    struct data_write write; /* runs point into `runs` */
-    struct sm_run *runs;
+    uint64_t id;
+    uint64_t room;
+    uint32_t from_rank;
+    uint32_t to_rank;
     struct plan plan;
     struct plan_piece kept; /* a piece that did not fit the operation before */
     bool has_kept;
     bool planned_out; /* every piece has been posted */
-    bool aux_pending;
-    int32_t code; /* first failure */
+    int32_t code;     /* first failure */
     char text[DATA_TEXT_BYTES];
     uint64_t bytes;
     uint32_t in_flight; /* operations */
     struct writing *next;
+    struct plan_span spans[]; /* of the plan */
 };
 
 struct link;

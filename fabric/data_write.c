@@ -21,7 +21,6 @@ void data_fail(struct writing *writing, int32_t code, const char *text)
                        text);
     }
     writing->planned_out = true;
-    writing->aux_pending = false;
     writing->has_kept = false; /* its pool may be gone */
 }
 
@@ -39,10 +38,10 @@ void data_finish(struct data *data, struct writing *writing)
 /* ---- taking a write
  * ------------------------------------------------------------------------------------ */
 
-static void begin_plan(struct data *data, struct link *link, struct writing *writing)
+static void begin_plan(struct data *data, struct link *link, struct writing *writing,
+                       const struct data_write *write)
 {
     struct status_detail detail;
-    const struct data_write *write = &writing->write;
     if (link == NULL || !link->connected) {
         data_fail(writing, -ENOTCONN, "the peer is not connected");
         return;
@@ -55,18 +54,13 @@ static void begin_plan(struct data *data, struct link *link, struct writing *wri
         data_fail(writing, -EINVAL, "the destination rank has not announced a pool");
         return;
     }
-    const struct pool_layout *from_layout = &data->pools[write->from_rank].layout;
-    const struct pool_layout *to_layout = &link->layouts[write->to_rank];
-    const struct plan_side from = {from_layout, write->from_rank, write->from};
-    const struct plan_side to = {to_layout, write->to_rank, write->to};
-    if (plan_begin(&writing->plan, &from, &to, data->options.piece_bytes, &detail) != STATUS_OK) {
+    const struct plan_side from = {&data->pools[write->from_rank].layout, write->from_rank,
+                                   write->from, write->aux_from};
+    const struct plan_side to = {&link->layouts[write->to_rank], write->to_rank, write->to,
+                                 write->aux_to};
+    if (plan_begin(&writing->plan, &from, &to, data->options.piece_bytes, writing->spans,
+                   &detail) != STATUS_OK) {
         data_fail(writing, -EINVAL, detail.text);
-        return;
-    }
-    writing->aux_pending = write->aux_from != SM_AUX_NONE && write->aux_to != SM_AUX_NONE;
-    if (writing->aux_pending &&
-        (write->aux_from >= from_layout->aux_slots || write->aux_to >= to_layout->aux_slots)) {
-        data_fail(writing, -EINVAL, "a metadata slot lies outside of its pool");
     }
 }
 
@@ -76,26 +70,17 @@ enum status data_write(struct data *data, const struct data_write *write)
     if (link != NULL && link->writing_count >= DATA_WRITES_MAX) {
         return STATUS_AGAIN;
     }
-    struct writing *writing = calloc(1, sizeof *writing);
-    const size_t runs = (size_t)write->from.count + write->to.count;
-    struct sm_run *copy = calloc(runs + 1u, sizeof *copy);
-    if (writing == NULL || copy == NULL) {
-        free(writing);
-        free(copy);
+    const uint64_t spans = plan_spans_max(write->from.count, write->to.count);
+    struct writing *writing = calloc(1, sizeof *writing + spans * sizeof writing->spans[0]);
+    if (writing == NULL) {
         return STATUS_AGAIN;
     }
-    writing->write = *write;
-    writing->runs = copy;
-    if (write->from.count > 0) {
-        memcpy(copy, write->from.at, write->from.count * sizeof *copy);
-    }
-    if (write->to.count > 0) {
-        memcpy(copy + write->from.count, write->to.at, write->to.count * sizeof *copy);
-    }
-    writing->write.from.at = copy;
-    writing->write.to.at = copy + write->from.count;
+    writing->id = write->id;
+    writing->room = write->room;
+    writing->from_rank = write->from_rank;
+    writing->to_rank = write->to_rank;
     data->counters.writes++;
-    begin_plan(data, link, writing);
+    begin_plan(data, link, writing, write);
     if (link == NULL) {
         data_finish(data, writing);
         return STATUS_OK;
@@ -113,25 +98,15 @@ enum status data_write(struct data *data, const struct data_write *write)
 /* ---- posting
  * --------------------------------------------------------------------------------------------- */
 
-static bool next_piece(struct data *data, struct link *link, struct writing *writing,
-                       struct plan_piece *out_piece)
+static bool next_piece(struct writing *writing, struct plan_piece *out_piece)
 {
     if (writing->has_kept) {
         writing->has_kept = false;
         *out_piece = writing->kept;
         return true;
     }
-    if (writing->code == 0 && !writing->planned_out && plan_next(&writing->plan, out_piece)) {
+    if (!writing->planned_out && plan_next(&writing->plan, out_piece)) {
         return true;
-    }
-    if (writing->aux_pending) {
-        const struct pool_layout *from = &data->pools[writing->write.from_rank].layout;
-        const struct pool_layout *to = &link->layouts[writing->write.to_rank];
-        writing->aux_pending = false;
-        out_piece->from = from->aux_offset + from->aux_stride * writing->write.aux_from;
-        out_piece->to = to->aux_offset + to->aux_stride * writing->write.aux_to;
-        out_piece->bytes = from->aux_stride < to->aux_stride ? from->aux_stride : to->aux_stride;
-        return out_piece->bytes > 0;
     }
     writing->planned_out = true;
     return false;
@@ -144,8 +119,8 @@ static bool post_operation(struct data *data, struct link *link, struct writing 
     struct iovec local[OPERATION_PIECES_MAX];
     struct fi_rma_iov remote[OPERATION_PIECES_MAX];
     void *descriptors[OPERATION_PIECES_MAX];
-    const struct pool *pool = &data->pools[writing->write.from_rank];
-    const struct data_region *region = &link->regions[writing->write.to_rank];
+    const struct pool *pool = &data->pools[writing->from_rank];
+    const struct data_region *region = &link->regions[writing->to_rank];
     struct operation *operation = link->free_operations;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -199,7 +174,7 @@ static bool post_from(struct data *data, struct link *link, struct writing *writ
     const uint32_t most = pieces_limit(data);
     uint32_t count = 0;
     uint64_t bytes = 0;
-    while (count < most && next_piece(data, link, writing, &pieces[count])) {
+    while (count < most && next_piece(writing, &pieces[count])) {
         bytes += pieces[count].bytes;
         if (count > 0 && bytes > data->options.piece_bytes) {
             writing->kept = pieces[count]; /* too large together */
@@ -334,12 +309,11 @@ uint32_t data_poll(struct data *data, struct data_result *out_results, uint32_t 
             data->finished_last = NULL;
         }
         struct data_result *result = &out_results[count++];
-        result->id = writing->write.id;
-        result->room = writing->write.room;
+        result->id = writing->id;
+        result->room = writing->room;
         result->bytes = writing->bytes;
         result->code = writing->code;
         memcpy(result->text, writing->text, sizeof result->text);
-        free(writing->runs);
         free(writing);
     }
     return count;

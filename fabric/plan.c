@@ -2,8 +2,13 @@
 /* The planner. */
 #include "fabric/plan.h"
 
+#include "statemachine/sm_geometry.h"
+
 #include <assert.h>
 #include <string.h>
+
+/* ---- what is asked for
+ * ------------------------------------------------------------------------------------- */
 
 static enum status check_runs(const char *side, const struct plan_side *s, uint64_t *out_pages,
                               struct status_detail *out_detail)
@@ -23,144 +28,196 @@ static enum status check_runs(const char *side, const struct plan_side *s, uint6
     return STATUS_OK;
 }
 
-static uint32_t copies_of_a_head(const struct pool_layout *layout)
+/* A field that has to be the same on both sides. */
+static enum status check_same(const char *field, uint32_t from, uint32_t to,
+                              struct status_detail *out_detail)
 {
-    const uint32_t heads = layout->geometry.kv_heads;
-    return layout->ranks > heads ? layout->ranks / heads : 1u;
+    return from == to ? STATUS_OK
+                      : status_fail(STATUS_INVALID, out_detail, 0,
+                                    "the pools' geometries differ: %s is %u at the source, %u at "
+                                    "the destination",
+                                    field, from, to);
 }
 
-/* The heads that both ranks hold, and whether this source is the one that writes them. */
-static void share_heads(struct plan *plan)
+static enum status check_geometry(const struct sm_geometry *a, const struct sm_geometry *b,
+                                  struct status_detail *out_detail)
 {
-    const struct pool_layout *from = plan->from.layout;
-    const struct pool_layout *to = plan->to.layout;
-    const uint32_t copies = copies_of_a_head(from);
-    const uint32_t from_first = plan->from.rank / copies * from->heads;
-    const uint32_t to_first = plan->to.rank / copies_of_a_head(to) * to->heads;
-    const uint32_t first = from_first > to_first ? from_first : to_first;
-    const uint32_t from_end = from_first + from->heads;
-    const uint32_t to_end = to_first + to->heads;
-    const uint32_t end = from_end < to_end ? from_end : to_end;
-    plan->heads = end > first ? end - first : 0u;
-    plan->head_from = first - from_first;
-    plan->head_to = first - to_first;
-    /* Of the sources of this destination that hold the same heads, the first one writes. */
-    if (from->ranks > to->ranks) {
-        const uint32_t sources_first = plan->to.rank * (from->ranks / to->ranks);
-        if (plan->from.rank > sources_first &&
-            plan->from.rank / copies == (plan->from.rank - 1u) / copies) {
-            plan->heads = 0;
+    TRY(check_same("page_tokens", a->page_tokens, b->page_tokens, out_detail));
+    TRY(check_same("layers", a->layers, b->layers, out_detail));
+    TRY(check_same("kv_heads", a->kv_heads, b->kv_heads, out_detail));
+    TRY(check_same("item_bytes", a->item_bytes, b->item_bytes, out_detail));
+    TRY(check_same("planes", a->planes, b->planes, out_detail));
+    return check_same("dtype", a->dtype, b->dtype, out_detail);
+}
+
+/* The regions and heads that this source writes into this destination. */
+static enum status plan_share(struct plan *plan, const struct plan_side *from,
+                              const struct plan_side *to, struct status_detail *out_detail)
+{
+    const struct sm_geometry *g = &from->layout->geometry;
+    const struct sm_geometry_rank a = {g, from->layout->ranks, from->rank};
+    const struct sm_geometry_rank b = {&to->layout->geometry, to->layout->ranks, to->rank};
+    struct sm_share from_holds;
+    struct sm_share to_holds;
+    struct sm_share written;
+    if (!sm_geometry_share(a.geometry, a.ranks, a.rank, &from_holds) ||
+        !sm_geometry_share(b.geometry, b.ranks, b.rank, &to_holds) ||
+        !sm_geometry_written(&a, &b, &written)) {
+        return status_fail(STATUS_INVALID, out_detail, 0,
+                           "source rank %u of %u, destination rank %u of %u: there are none such",
+                           from->rank, from->layout->ranks, to->rank, to->layout->ranks);
+    }
+    if (written.heads == 0 || written.layers == 0) {
+        return STATUS_OK; /* nothing: others write it */
+    }
+    plan->regions = written.layers * g->planes;
+    plan->region_from = (uint64_t)(written.layer_first - from_holds.layer_first) * g->planes *
+                        plan->from->region_bytes;
+    plan->region_to =
+        (uint64_t)(written.layer_first - to_holds.layer_first) * g->planes * plan->to->region_bytes;
+    plan->head_from = (uint64_t)(written.head_first - from_holds.head_first) * g->item_bytes;
+    plan->head_to = (uint64_t)(written.head_first - to_holds.head_first) * g->item_bytes;
+    plan->head_bytes = (uint64_t)written.heads * g->item_bytes;
+    plan->whole = written.heads == from_holds.heads && written.heads == to_holds.heads;
+    return STATUS_OK;
+}
+
+static enum status plan_slot(struct plan *plan, const struct plan_side *from,
+                             const struct plan_side *to, struct status_detail *out_detail)
+{
+    if (from->slot == SM_AUX_NONE || to->slot == SM_AUX_NONE) {
+        return STATUS_OK;
+    }
+    if (from->slot >= from->layout->aux_slots || to->slot >= to->layout->aux_slots) {
+        return status_fail(STATUS_INVALID, out_detail, 0,
+                           "a metadata slot lies outside of its pool: source slot %u of %u, "
+                           "destination slot %u of %u",
+                           from->slot, from->layout->aux_slots, to->slot, to->layout->aux_slots);
+    }
+    if (from->layout->aux_stride != to->layout->aux_stride) {
+        return status_fail(STATUS_INVALID, out_detail, 0,
+                           "metadata slots have %llu bytes at the source, %llu at the destination",
+                           (unsigned long long)from->layout->aux_stride,
+                           (unsigned long long)to->layout->aux_stride);
+    }
+    plan->slot.from = from->layout->aux_offset + from->layout->aux_stride * from->slot;
+    plan->slot.to = to->layout->aux_offset + to->layout->aux_stride * to->slot;
+    plan->slot.bytes = from->layout->aux_stride;
+    return STATUS_OK;
+}
+
+/* ---- spans
+ * -------------------------------------------------------------------------------------------- */
+
+/* Walks both lists at once: they have as many pages. Each step ends a run, so there are enough. */
+static uint32_t find_spans(const struct sm_runs *from, const struct sm_runs *to,
+                           struct plan_span *spans)
+{
+    uint32_t count = 0;
+    uint32_t from_skip = 0;
+    uint32_t to_skip = 0;
+    for (uint32_t f = 0, t = 0; f < from->count && t < to->count;) {
+        const uint32_t from_page = from->at[f].first + from_skip;
+        const uint32_t to_page = to->at[t].first + to_skip;
+        const uint32_t from_left = from->at[f].count - from_skip;
+        const uint32_t to_left = to->at[t].count - to_skip;
+        const uint32_t pages = from_left < to_left ? from_left : to_left;
+        struct plan_span *last = count > 0 ? &spans[count - 1u] : NULL;
+        if (last != NULL && from_page == last->from + last->pages &&
+            to_page == last->to + last->pages) {
+            last->pages += pages;
+        } else {
+            spans[count++] = (struct plan_span){from_page, to_page, pages};
+        }
+        from_skip += pages;
+        to_skip += pages;
+        if (from_skip == from->at[f].count) {
+            from_skip = 0;
+            f++;
+        }
+        if (to_skip == to->at[t].count) {
+            to_skip = 0;
+            t++;
         }
     }
-    plan->whole = plan->heads == from->heads && plan->heads == to->heads;
+    return count;
 }
 
 enum status plan_begin(struct plan *plan, const struct plan_side *from, const struct plan_side *to,
-                       uint64_t piece_bytes_max, struct status_detail *out_detail)
+                       uint64_t piece_bytes_max, struct plan_span *spans,
+                       struct status_detail *out_detail)
 {
     uint64_t from_pages = 0;
     uint64_t to_pages = 0;
-    memset(plan, 0, sizeof *plan);
-    plan->from = *from;
-    plan->to = *to;
-    plan->piece_bytes_max = piece_bytes_max;
     assert(piece_bytes_max > 0);
-    if (memcmp(&from->layout->geometry, &to->layout->geometry, sizeof from->layout->geometry) !=
-        0) {
-        return status_fail(STATUS_INVALID, out_detail, 0,
-                           "the pools' geometries differ: %u and %u page_tokens, %u and %u layers",
-                           from->layout->geometry.page_tokens, to->layout->geometry.page_tokens,
-                           from->layout->geometry.layers, to->layout->geometry.layers);
-    }
+    memset(plan, 0, sizeof *plan);
+    plan->from = from->layout;
+    plan->to = to->layout;
+    plan->piece_bytes_max = piece_bytes_max;
+    TRY(check_geometry(&from->layout->geometry, &to->layout->geometry, out_detail));
     TRY(check_runs("source", from, &from_pages, out_detail));
     TRY(check_runs("destination", to, &to_pages, out_detail));
-    if (from_pages != to_pages || from->rank >= from->layout->ranks ||
-        to->rank >= to->layout->ranks) {
+    if (from_pages != to_pages) {
         return status_fail(STATUS_INVALID, out_detail, 0,
                            "%llu source pages for %llu destination pages",
                            (unsigned long long)from_pages, (unsigned long long)to_pages);
     }
-    share_heads(plan);
-    if (plan->heads == 0) {
-        plan->region = from->layout->regions; /* nothing to do */
-    }
+    TRY(plan_share(plan, from, to, out_detail));
+    TRY(plan_slot(plan, from, to, out_detail));
+    plan->spans = spans;
+    plan->span_count = plan->regions > 0 ? find_spans(&from->runs, &to->runs, spans) : 0u;
     return STATUS_OK;
 }
 
-/* The next pages that follow each other on both sides, in the current region; false at its end. */
-static bool next_span(struct plan *plan, uint32_t *out_from, uint32_t *out_to, uint32_t *out_pages)
-{
-    uint32_t pages = 0;
-    while (plan->from_run < plan->from.runs.count && plan->to_run < plan->to.runs.count) {
-        const struct sm_run *from = &plan->from.runs.at[plan->from_run];
-        const struct sm_run *to = &plan->to.runs.at[plan->to_run];
-        const uint32_t from_page = from->first + plan->from_skip;
-        const uint32_t to_page = to->first + plan->to_skip;
-        if (pages == 0) {
-            *out_from = from_page;
-            *out_to = to_page;
-        } else if (from_page != *out_from + pages || to_page != *out_to + pages) {
-            break;
-        }
-        const uint32_t from_left = from->count - plan->from_skip;
-        const uint32_t to_left = to->count - plan->to_skip;
-        const uint32_t part = from_left < to_left ? from_left : to_left;
-        pages += part;
-        plan->from_skip += part;
-        plan->to_skip += part;
-        if (plan->from_skip == from->count) {
-            plan->from_skip = 0;
-            plan->from_run++;
-        }
-        if (plan->to_skip == to->count) {
-            plan->to_skip = 0;
-            plan->to_run++;
-        }
-    }
-    *out_pages = pages;
-    return pages > 0;
-}
+/* ---- pieces
+ * ------------------------------------------------------------------------------------------- */
 
+/* The next span, of the next region when all of this one are done; false: no more. */
 static bool begin_span(struct plan *plan)
 {
-    const struct pool_layout *from = plan->from.layout;
-    const struct pool_layout *to = plan->to.layout;
-    uint32_t from_page = 0;
-    uint32_t to_page = 0;
-    uint32_t pages = 0;
-    while (plan->region < from->regions) {
-        if (next_span(plan, &from_page, &to_page, &pages)) {
-            plan->span_from = plan->region * from->region_bytes + from_page * from->page_bytes;
-            plan->span_to = plan->region * to->region_bytes + to_page * to->page_bytes;
-            plan->span_left = plan->whole ? pages * from->page_bytes
-                                          : (uint64_t)pages * from->geometry.page_tokens;
-            return true;
-        }
-        plan->region++;
-        plan->from_run = plan->from_skip = plan->to_run = plan->to_skip = 0;
+    if (plan->span == plan->span_count && plan->regions > 0) {
+        plan->span = 0;
+        plan->regions--;
+        plan->region_from += plan->from->region_bytes;
+        plan->region_to += plan->to->region_bytes;
     }
-    return false;
+    if (plan->regions == 0 || plan->span_count == 0) {
+        return false;
+    }
+    const struct plan_span *span = &plan->spans[plan->span++];
+    plan->at.from = plan->region_from + span->from * plan->from->page_bytes;
+    plan->at.to = plan->region_to + span->to * plan->to->page_bytes;
+    plan->at.bytes = plan->whole ? span->pages * plan->from->page_bytes
+                                 : (uint64_t)span->pages * plan->from->geometry.page_tokens;
+    return true;
+}
+
+static void cut(struct plan_piece *at, uint64_t most, struct plan_piece *out_piece)
+{
+    const uint64_t bytes = at->bytes < most ? at->bytes : most;
+    *out_piece = (struct plan_piece){at->from, at->to, bytes};
+    at->from += bytes;
+    at->to += bytes;
+    at->bytes -= bytes;
 }
 
 bool plan_next(struct plan *plan, struct plan_piece *out_piece)
 {
-    if (plan->span_left == 0 && !begin_span(plan)) {
-        return false;
+    if (plan->token.bytes == 0 && plan->at.bytes == 0 && !begin_span(plan)) {
+        cut(&plan->slot, plan->piece_bytes_max, out_piece);
+        return out_piece->bytes > 0;
     }
     if (plan->whole) {
-        const uint64_t bytes =
-            plan->span_left < plan->piece_bytes_max ? plan->span_left : plan->piece_bytes_max;
-        *out_piece = (struct plan_piece){plan->span_from, plan->span_to, bytes};
-        plan->span_from += bytes;
-        plan->span_to += bytes;
-        plan->span_left -= bytes;
+        cut(&plan->at, plan->piece_bytes_max, out_piece);
         return true;
     }
-    const uint64_t item = plan->from.layout->geometry.item_bytes;
-    *out_piece = (struct plan_piece){plan->span_from + plan->head_from * item,
-                                     plan->span_to + plan->head_to * item, plan->heads * item};
-    plan->span_from += plan->from.layout->token_bytes;
-    plan->span_to += plan->to.layout->token_bytes;
-    plan->span_left--;
+    if (plan->token.bytes == 0) {
+        plan->token = (struct plan_piece){plan->at.from + plan->head_from,
+                                          plan->at.to + plan->head_to, plan->head_bytes};
+        plan->at.from += plan->from->token_bytes;
+        plan->at.to += plan->to->token_bytes;
+        plan->at.bytes--;
+    }
+    cut(&plan->token, plan->piece_bytes_max, out_piece);
     return true;
 }

@@ -380,7 +380,7 @@ int demo_engine_main(int argc, char **argv)
     engine.pool_pages = (uint32_t)strtoul(argv[3], NULL, 10);
     /* 32 layers, 8 KV heads of 128 bf16 numbers, 16 tokens a page: 2 MiB a page over all layers. */
     const struct stateroom_pool_options pool = {
-        {16, 32, 8, 256, 2, 1}, 1, engine.pool_pages, 16, 4096, NULL};
+        {16, 32, 8, 256, 2, 1, 0, 0, 0}, 1, engine.pool_pages, 16, 4096, NULL};
     const struct stateroom_options options = {argv[2], 0, "synthetic engine of stateroom demo",
                                               &pool, 30000};
     const enum stateroom_error error =

@@ -92,14 +92,16 @@ static bool node_line(struct parser *p)
 
 static bool set_geometry(struct world_node_options *node, const char *key, const char *value)
 {
-    static const char *const names[] = {"page_tokens", "layers", "kv_heads",
-                                        "item_bytes",  "planes", "dtype"};
-    uint32_t *const fields[] = {&node->geometry.page_tokens, &node->geometry.layers,
-                                &node->geometry.kv_heads,    &node->geometry.item_bytes,
-                                &node->geometry.planes,      &node->geometry.dtype};
+    static const char *const names[] = {"page_tokens", "layers",      "kv_heads",
+                                        "item_bytes",  "planes",      "dtype",
+                                        "layer_first", "layer_count", "stages"};
+    uint32_t *const fields[] = {
+        &node->geometry.page_tokens, &node->geometry.layers,      &node->geometry.kv_heads,
+        &node->geometry.item_bytes,  &node->geometry.planes,      &node->geometry.dtype,
+        &node->geometry.layer_first, &node->geometry.layer_count, &node->geometry.stages};
     uint32_t which = 0;
     uint64_t number_of = 0;
-    if (!parse_word_of(key, names, 6, &which)) {
+    if (!parse_word_of(key, names, sizeof names / sizeof names[0], &which)) {
         return false;
     }
     if (!parse_number(value, UINT32_MAX, &number_of)) {
@@ -127,7 +129,7 @@ static bool set_one(struct parser *p, struct world_node_options *node, const cha
                    ? true
                    : parse_wrong(p, column,
                                  "geometry has page_tokens, layers, kv_heads, item_bytes, "
-                                 "planes and dtype, and positive numbers");
+                                 "planes, dtype, layer_first, layer_count and stages, and numbers");
     }
     return policy_set(&node->settings, key, value, &detail) == STATUS_OK
                ? true

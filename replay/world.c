@@ -86,7 +86,7 @@ void world_node_defaults(struct world_node_options *out)
     out->settings.bounds.reasons_max = 1024;
     out->settings.bounds.peers_max = WORLD_NODES_MAX;
     out->settings.bounds.aux_slots_max = 16384;
-    out->geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1};
+    out->geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1, 0, 0, 0};
 }
 
 struct world *world_create(const struct world_options *options, struct status_detail *out_detail)

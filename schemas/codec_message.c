@@ -92,12 +92,15 @@ enum status codec_geometry_fill(const struct sm_geometry *geometry, struct codec
     (*out_wire)->item_bytes = geometry->item_bytes;
     (*out_wire)->planes = geometry->planes;
     (*out_wire)->dtype = geometry->dtype;
+    (*out_wire)->layer_first = geometry->layer_first;
+    (*out_wire)->layer_count = geometry->layer_count;
+    (*out_wire)->stages = geometry->stages;
     return STATUS_OK;
 }
 
 struct sm_geometry codec_geometry_read(const Stateroom__Journal__Geometry *wire)
 {
-    struct sm_geometry geometry = {0, 0, 0, 0, 0, 0};
+    struct sm_geometry geometry = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     if (wire != NULL) {
         geometry.page_tokens = wire->page_tokens;
         geometry.layers = wire->layers;
@@ -105,6 +108,9 @@ struct sm_geometry codec_geometry_read(const Stateroom__Journal__Geometry *wire)
         geometry.item_bytes = wire->item_bytes;
         geometry.planes = wire->planes;
         geometry.dtype = wire->dtype;
+        geometry.layer_first = wire->layer_first;
+        geometry.layer_count = wire->layer_count;
+        geometry.stages = wire->stages;
     }
     return geometry;
 }

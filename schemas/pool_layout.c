@@ -2,6 +2,8 @@
 /* The arithmetic of a pool. */
 #include "schemas/pool_layout.h"
 
+#include "statemachine/sm_geometry.h"
+
 /* Far above every real pool, far below overflow of any product below. */
 #define POOL_BYTES_MAX (UINT64_C(1) << 46)
 
@@ -20,23 +22,34 @@ enum status pool_layout_make(const struct sm_geometry *g, uint32_t ranks, uint32
                              uint32_t aux_slots, uint32_t aux_bytes, struct pool_layout *out,
                              struct status_detail *out_detail)
 {
+    struct sm_share share;
     TRY(check_field("page_tokens", g->page_tokens, 1u << 16, out_detail));
     TRY(check_field("layers", g->layers, 1u << 12, out_detail));
     TRY(check_field("kv_heads", g->kv_heads, 1u << 12, out_detail));
     TRY(check_field("item_bytes", g->item_bytes, 1u << 20, out_detail));
     TRY(check_field("planes", g->planes, 2u, out_detail));
     TRY(check_field("ranks", ranks, SM_RANKS_MAX, out_detail));
-    if (g->kv_heads % ranks != 0 && ranks % g->kv_heads != 0) {
+    const uint32_t stages = g->stages == 0 ? 1u : g->stages;
+    if (ranks % stages != 0) {
+        return status_fail(STATUS_INVALID, out_detail, 0,
+                           "geometry: %u ranks are not a multiple of %u stages", ranks, stages);
+    }
+    if (g->layer_first >= g->layers || g->layer_count > g->layers - g->layer_first) {
+        return status_fail(STATUS_INVALID, out_detail, 0,
+                           "geometry: layer_count %u from layer_first %u on, of %u layers",
+                           g->layer_count, g->layer_first, g->layers);
+    }
+    if (!sm_geometry_share(g, ranks, 0, &share)) {
         return status_fail(STATUS_INVALID, out_detail, 0,
                            "geometry: %u kv_heads cannot be shared by %u ranks", g->kv_heads,
-                           ranks);
+                           ranks / stages);
     }
     out->geometry = *g;
     out->ranks = ranks;
     out->pages = pages;
     out->aux_slots = aux_slots;
-    out->regions = g->layers * g->planes;
-    out->heads = g->kv_heads > ranks ? g->kv_heads / ranks : 1u;
+    out->regions = share.layers * g->planes;
+    out->heads = share.heads;
     out->token_bytes = (uint64_t)out->heads * g->item_bytes;
     out->page_bytes = out->token_bytes * g->page_tokens;
     if (pages > POOL_BYTES_MAX / out->page_bytes ||

@@ -161,6 +161,9 @@ static uint64_t engines_digest(const struct sm *sm)
         digest =
             sm_mix(digest, (uint64_t)engine->geometry.kv_heads << 32 | engine->geometry.item_bytes);
         digest = sm_mix(digest, (uint64_t)engine->geometry.planes << 32 | engine->geometry.dtype);
+        digest = sm_mix(digest, (uint64_t)engine->geometry.layer_first << 32 |
+                                    engine->geometry.layer_count);
+        digest = sm_mix(digest, engine->geometry.stages);
     }
     return digest;
 }

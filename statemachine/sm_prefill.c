@@ -4,6 +4,7 @@
  * way to every destination.
  */
 #include "sm_state.h"
+#include "statemachine/sm_geometry.h"
 
 /* ---- ready -------------------------------------------------------------------------------------
  */
@@ -76,19 +77,138 @@ static void fail_for_geometry(struct sm *sm, struct sm_output *out, struct sm_ha
                       sm_text_cut(sm_writer_text(&text), SM_REASON_BYTES_MAX));
 }
 
+static void put_part(struct sm_writer *text, const char *what, uint32_t first, uint32_t count)
+{
+    sm_put(text, what);
+    sm_put(text, " ");
+    sm_put_number(text, first);
+    sm_put(text, " to ");
+    sm_put_number(text, (uint64_t)first + count - 1u);
+}
+
+/* Both values: what the destination holds, and what the sources have for it. */
+static void fail_for_cover(struct sm *sm, struct sm_output *out, struct sm_half *half,
+                           const struct sm_destination *destination)
+{
+    char bytes[1536]; /* cut below */
+    struct sm_writer text = {bytes, sizeof bytes, 0};
+    struct sm_share share = {0, 0, 0, 0};
+    const struct sm_text peer = sm_peer_name(sm, half->lives[destination->life].peer);
+    sm_put(&text, "geometry differs: rank ");
+    sm_put_number(&text, destination->decode_rank);
+    sm_put(&text, " of decode node ");
+    sm_put_text(&text, peer);
+    if (sm_geometry_share(&destination->geometry, destination->decode_ranks,
+                          destination->decode_rank, &share)) {
+        put_part(&text, " holds layers", share.layer_first, share.layers);
+        put_part(&text, " and heads", share.head_first, share.heads);
+    } else {
+        sm_put(&text, " has stages or layers that do not fit its ranks");
+    }
+    sm_put(&text, "; its sources at prefill node ");
+    sm_put_text(&text, sm_node_name(sm));
+    sm_put(&text, " do not cover them:");
+    for (uint32_t rank = 0; rank < sm->policy.ranks; rank++) {
+        if ((destination->sources >> rank & 1u) != 0 &&
+            sm_geometry_share(&sm->engines[rank].geometry, sm->policy.ranks, rank, &share)) {
+            sm_put(&text, " rank ");
+            sm_put_number(&text, rank);
+            put_part(&text, " layers", share.layer_first, share.layers);
+            put_part(&text, ", heads", share.head_first, share.heads);
+            sm_put(&text, ";");
+        }
+    }
+    sm_half_fail_text(sm, out, half, 409, SM_ORIGIN_NODE,
+                      sm_text_cut(sm_writer_text(&text), SM_REASON_BYTES_MAX));
+}
+
+/* What a source writes into the destination; false: nothing. */
+static bool written_by(const struct sm *sm, const struct sm_destination *destination, uint32_t rank,
+                       struct sm_share *out_share)
+{
+    const struct sm_geometry_rank from = {&sm->engines[rank].geometry, sm->policy.ranks, rank};
+    const struct sm_geometry_rank to = {&destination->geometry, destination->decode_ranks,
+                                        destination->decode_rank};
+    return (destination->sources >> rank & 1u) != 0 && sm->engines[rank].pages > 0 &&
+           sm_geometry_written(&from, &to, out_share) && out_share->layers > 0 &&
+           out_share->heads > 0;
+}
+
+/* The first head from `head` on that no source writes in this layer, and the layer from which on
+ * that may be different. */
+static uint32_t heads_covered(const struct sm *sm, const struct sm_destination *destination,
+                              uint32_t layer, uint32_t head, uint32_t *out_until)
+{
+    struct sm_share part = {0, 0, 0, 0};
+    bool grew = true;
+    *out_until = UINT32_MAX;
+    while (grew) {
+        grew = false;
+        for (uint32_t rank = 0; rank < sm->policy.ranks; rank++) {
+            if (!written_by(sm, destination, rank, &part)) {
+                continue;
+            }
+            const uint32_t end = part.layer_first + part.layers;
+            const uint32_t change = part.layer_first > layer ? part.layer_first : end;
+            if (change > layer && change < *out_until) {
+                *out_until = change;
+            }
+            if (part.layer_first <= layer && layer < end && part.head_first <= head &&
+                head < part.head_first + part.heads) {
+                head = part.head_first + part.heads;
+                grew = true;
+            }
+        }
+    }
+    return head;
+}
+
+/* Whether the sources write each layer and head that the destination holds. */
+static bool covered(const struct sm *sm, const struct sm_destination *destination)
+{
+    struct sm_share whole;
+    if (!sm_geometry_share(&destination->geometry, destination->decode_ranks,
+                           destination->decode_rank, &whole)) {
+        return false;
+    }
+    const uint32_t end = whole.layer_first + whole.layers;
+    uint32_t layer = whole.layer_first;
+    while (layer < end) {
+        uint32_t until = 0;
+        if (heads_covered(sm, destination, layer, whole.head_first, &until) <
+            whole.head_first + whole.heads) {
+            return false;
+        }
+        layer = until;
+    }
+    return true;
+}
+
+static bool in_parts(const struct sm_geometry *g)
+{
+    return g->layer_first != 0 || g->layer_count != 0 || g->stages > 1u;
+}
+
 /* Compares the pools of all sources with all destinations before the first byte; false: failed. */
 static bool geometry_fits(struct sm *sm, struct sm_output *out, struct sm_half *half)
 {
     for (uint32_t at = half->destinations; at != SM_NONE; at = sm_destination_at(sm, at)->next) {
         const struct sm_destination *destination = sm_destination_at(sm, at);
+        bool parts = in_parts(&destination->geometry);
         for (uint32_t rank = 0; rank < sm->policy.ranks; rank++) {
             const struct sm_engine *engine = &sm->engines[rank];
             if ((destination->sources >> rank & 1u) != 0 && engine->pages > 0 &&
-                destination->geometry.page_tokens != 0 &&
-                !sm_same(&engine->geometry, &destination->geometry, sizeof engine->geometry)) {
-                fail_for_geometry(sm, out, half, &engine->geometry, destination);
-                return false;
+                destination->geometry.page_tokens != 0) {
+                parts = parts || in_parts(&engine->geometry);
+                if (!sm_geometry_alike(&engine->geometry, &destination->geometry)) {
+                    fail_for_geometry(sm, out, half, &engine->geometry, destination);
+                    return false;
+                }
             }
+        }
+        if (parts && !covered(sm, destination)) {
+            fail_for_cover(sm, out, half, destination);
+            return false;
         }
     }
     return true;

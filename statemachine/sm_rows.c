@@ -58,6 +58,9 @@ static void field_geometry(struct row *row, struct sm_geometry *g)
     sm_row32(row, &g->item_bytes);
     sm_row32(row, &g->planes);
     sm_row32(row, &g->dtype);
+    sm_row32(row, &g->layer_first);
+    sm_row32(row, &g->layer_count);
+    sm_row32(row, &g->stages);
 }
 
 /* The text of a cause is the item's next text. */

@@ -109,7 +109,7 @@ static int flood(struct stateroom *s, unsigned rooms)
 
 int main(int argc, char **argv)
 {
-    const struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1}, 1, 64, 4, 64, NULL};
+    const struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1, 0, 0, 0}, 1, 64, 4, 64, NULL};
     struct stateroom *s = NULL;
     char text[256];
     if (argc < 4) {

@@ -519,7 +519,7 @@ static void start(struct world *world, uint32_t node, struct fault *fault)
         struct sm_input attach = {.kind = SM_IN_ENGINE_ATTACHED};
         attach.u.engine.rank = rank;
         attach.u.engine.pages = 4u * ROOMS_MAX * LIVES_MAX;
-        attach.u.engine.geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1};
+        attach.u.engine.geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1, 0, 0, 0};
         step(world, node, &attach, fault);
     }
     run_locals(world, fault);

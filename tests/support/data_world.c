@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-const struct sm_geometry world_geometry = {16, 2, 8, 256, 2, 1};
+const struct sm_geometry world_geometry = {16, 2, 8, 256, 2, 1, 0, 0, 0};
 
 static const struct sm_run all_pages = {0, WORLD_PAGES};
 

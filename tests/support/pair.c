@@ -104,7 +104,8 @@ static void note_told(struct pair *pair, struct queued ***tail, uint32_t node,
     told->http = effect->u.tell.cause.http;
     told->pages_free = effect->u.tell.pages_free;
     const uint32_t size = effect->u.tell.cause.reason.size;
-    memcpy(told->reason, effect->u.tell.cause.reason.bytes, size < 127u ? size : 127u);
+    memcpy(told->reason, effect->u.tell.cause.reason.bytes,
+           size < sizeof told->reason - 1u ? size : sizeof told->reason - 1u);
     if (pair->auto_release) {
         struct queued *queued = queue_input(tail, node, SM_IN_RELEASE, effect->room);
         queued->input.u.command.rank = effect->rank;
@@ -248,7 +249,7 @@ void pair_start(struct pair *pair, uint32_t node, uint64_t epoch)
         attach.u.engine.rank = rank;
         attach.u.engine.pages = 1024;
         attach.u.engine.aux_slots = 16;
-        attach.u.engine.geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1};
+        attach.u.engine.geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1, 0, 0, 0};
         pair_step(pair, node, &attach);
     }
 }

@@ -24,7 +24,7 @@ struct pair_told {
     uint64_t generation;
     uint32_t outcome;
     uint32_t http;
-    char reason[128];
+    char reason[256];
     bool pages_free;
 };
 

@@ -70,11 +70,15 @@ struct stateroom_geometry {
     uint32_t item_bytes; /* bytes of one head of one token in one plane: head size x element size */
     uint32_t planes;     /* 2: keys and values; 1: one latent plane */
     uint32_t dtype;      /* your code for the element type; compared, never interpreted */
+    /* The part of the model that this rank's pool holds; all 0: the whole of it. */
+    uint32_t layer_first;
+    uint32_t layer_count; /* 0: all from layer_first on */
+    uint32_t stages; /* pipeline stages of this engine, 0: one; rank = TP rank x stages + stage */
 };
 
 struct stateroom_pool_options {
     struct stateroom_geometry geometry;
-    uint32_t ranks; /* TP size of this engine */
+    uint32_t ranks; /* of this engine: TP size x pipeline stages */
     uint32_t pages;
     uint32_t aux_slots; /* metadata slots */
     uint32_t aux_bytes; /* bytes of one */

@@ -5,9 +5,10 @@
  *
  * Layer: pure arithmetic.
  *
- * Layout: region after region (layer 0 plane 0, layer 0 plane 1, layer 1 plane 0, ...), each an
- * array of `pages` pages; a page of a region holds page_tokens tokens, a token heads_of_rank heads,
- * a head item_bytes bytes. Metadata slots follow, each aux_bytes rounded up to 64.
+ * Layout: region after region (layer 0 plane 0, layer 0 plane 1, layer 1 plane 0, ..., from the
+ * pool's first layer on), each an array of `pages` pages; a page of a region holds page_tokens
+ * tokens, a token heads_of_rank heads, a head item_bytes bytes. Metadata slots follow, each
+ * aux_bytes rounded up to 64.
  *
  * Limits: everything is checked to fit 2^46 bytes, far from overflow.
  */
@@ -19,10 +20,10 @@
 
 struct pool_layout {
     struct sm_geometry geometry;
-    uint32_t ranks; /* TP size of the engine */
+    uint32_t ranks; /* of the engine: TP size x stages */
     uint32_t pages;
     uint32_t aux_slots;
-    uint32_t regions;      /* layers x planes */
+    uint32_t regions;      /* layers of this pool x planes */
     uint32_t heads;        /* of one rank: at least 1, replicated when the TP size is larger */
     uint64_t token_bytes;  /* of one rank in one region */
     uint64_t page_bytes;   /* in one region */

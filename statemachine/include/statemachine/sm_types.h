@@ -112,6 +112,10 @@ struct sm_geometry {
     uint32_t item_bytes; /* bytes of one head of one token in one plane: head size x element size */
     uint32_t planes;     /* 2: keys and values; 1: one latent plane */
     uint32_t dtype;      /* the engine's code for the element type; compared, never interpreted */
+    /* Which part of the model this pool holds: need not be equal, the sources have to cover it. */
+    uint32_t layer_first;
+    uint32_t layer_count; /* 0: all from layer_first on */
+    uint32_t stages;      /* pipeline stages of the engine, see sm_geometry.h; 0: one */
 };
 
 #endif

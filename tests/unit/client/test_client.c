@@ -79,7 +79,8 @@ static uint64_t now_ns(void)
 
 static struct stateroom *engine_connect(uint32_t rank, uint32_t pages, uint32_t timeout_ms)
 {
-    const struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1}, 2, pages, 4, 64, NULL};
+    const struct stateroom_pool_options pool = {
+        {16, 2, 8, 64, 2, 1, 0, 0, 0}, 2, pages, 4, 64, NULL};
     const struct stateroom_options options = {path, rank, "test", &pool, timeout_ms};
     struct stateroom *handle = NULL;
     shared->error = stateroom_connect(&options, &handle, shared->text, sizeof shared->text);

@@ -48,7 +48,7 @@ TestSuite(embedded, .init = set_up, .fini = tear_down, .timeout = 60);
 static void make_pool(struct embedded *e)
 {
     memset(e, 0, sizeof *e);
-    e->pool = (struct stateroom_pool_options){{16, 2, 8, 64, 2, 1}, 1, PAGES, 4, 64, NULL};
+    e->pool = (struct stateroom_pool_options){{16, 2, 8, 64, 2, 1, 0, 0, 0}, 1, PAGES, 4, 64, NULL};
     e->bytes = stateroom_pool_bytes_needed(&e->pool, e->text, sizeof e->text);
     e->pool.memory = e->bytes == 0 ? NULL : aligned_alloc(4096, (e->bytes + 4095u) / 4096u * 4096u);
 }
@@ -211,7 +211,7 @@ Test(embedded, wrong_options_are_refused_with_a_text)
         cr_assert_null(node);
         cr_assert_not_null(strstr(text, says[i]), "%zu: %s", i, text);
     }
-    struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1}, 1, 0, 4, 64, NULL};
+    struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1, 0, 0, 0}, 1, 0, 4, 64, NULL};
     cr_assert_eq(stateroom_pool_bytes_needed(&pool, text, sizeof text), 0);
     cr_assert_not_null(strstr(text, "at least one page"), "%s", text);
 }

@@ -27,7 +27,7 @@ struct shared {
     _Atomic int stage; /* 1 target is open, 2 writer is open, 3 fence, 4 fenced, 5 stop */
 };
 
-static const struct sm_geometry geometry = {16, 4, 8, 256, 2, 1};
+static const struct sm_geometry geometry = {16, 4, 8, 256, 2, 1, 0, 0, 0};
 
 static void *map(size_t bytes)
 {

@@ -241,8 +241,8 @@ static bool expected(uint32_t from_ranks, uint32_t from, uint32_t to_ranks, uint
 static void every_pair(uint32_t from_ranks, uint32_t to_ranks, uint32_t kv_heads)
 {
     struct data_world w;
-    const struct world_shape shape = {"tcp", 1, from_ranks, to_ranks, {4, 1, kv_heads, 16, 2, 1},
-                                      0};
+    const struct world_shape shape = {
+        "tcp", 1, from_ranks, to_ranks, {4, 1, kv_heads, 16, 2, 1, 0, 0, 0}, 0};
     world_set_up(&w, &shape);
     struct pool_layout *l = &w.peers[0].layout;
     for (uint32_t from = 0; from < from_ranks; from++) {
@@ -369,7 +369,7 @@ static void source_pool_again(const char *provider, bool calm)
     static const struct sm_run to[] = {{0, 10}, {20, 10}, {40, 11}, {60, 2}};
     struct data_world w;
     struct status_detail detail;
-    const struct world_shape shape = {provider, 1, 1, 1, {16, 32, 8, 16, 2, 1}, 0};
+    const struct world_shape shape = {provider, 1, 1, 1, {16, 32, 8, 16, 2, 1, 0, 0, 0}, 0};
     world_set_up(&w, &shape);
     for (uint32_t i = 0; i < 128; i++) {
         struct data_write write = world_order(&w, 0, 1);

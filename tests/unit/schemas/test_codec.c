@@ -71,6 +71,9 @@ static struct sm_geometry some_geometry(void)
                                   (uint32_t)next(),
                                   (uint32_t)next(),
                                   (uint32_t)next(),
+                                  (uint32_t)next(),
+                                  (uint32_t)next(),
+                                  (uint32_t)next(),
                                   (uint32_t)next()};
     return g;
 }

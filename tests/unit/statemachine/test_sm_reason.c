@@ -107,12 +107,20 @@ Test(reason, a_geometry_says_only_what_differs)
 {
     struct pair pair;
     pair_open(&pair, 1, 1);
-    attach(&pair, PAIR_D, &(struct sm_geometry){16, 3, 8, 256, 2, 1});
+    attach(&pair, PAIR_D, &(struct sm_geometry){16, 3, 8, 256, 2, 1, 0, 0, 0});
     open_room(&pair, PAIR_D);
     open_room(&pair, PAIR_P);
     both_told(&pair, 409, "geometry differs: layers is 2 at prefill node P, 3 at decode node D");
     pair_open(&pair, 1, 1);
-    attach(&pair, PAIR_D, &(struct sm_geometry){16, 2, 8, 256, 1, 7});
+    attach(&pair, PAIR_P, &(struct sm_geometry){16, 2, 8, 256, 2, 1, 1, 1, 0});
+    open_room(&pair, PAIR_D);
+    open_room(&pair, PAIR_P);
+    both_told(&pair, 409,
+              "geometry differs: rank 0 of decode node D holds layers 0 to 1 and heads 0 to 7; "
+              "its sources at prefill node P do not cover them: rank 0 layers 1 to 1, heads 0 to "
+              "7;");
+    pair_open(&pair, 1, 1);
+    attach(&pair, PAIR_D, &(struct sm_geometry){16, 2, 8, 256, 1, 7, 0, 0, 0});
     open_room(&pair, PAIR_D);
     open_room(&pair, PAIR_P);
     both_told(&pair, 409,
@@ -151,7 +159,7 @@ Test(reason, a_lost_engine_says_where_and_how)
 
 Test(reason, an_engine_that_does_not_come_back_after_a_restart_is_another_matter)
 {
-    const struct sm_geometry geometry = {16, 2, 8, 256, 2, 1};
+    const struct sm_geometry geometry = {16, 2, 8, 256, 2, 1, 0, 0, 0};
     struct pair pair;
     struct sm_input start = {.kind = SM_IN_NODE_STARTED};
     pair_open(&pair, 1, 1);
@@ -235,7 +243,7 @@ Test(reason, names_as_long_as_can_be_do_not_break_the_text)
     start.u.node_started.name = (struct sm_text){name, SM_NAME_BYTES_MAX - 1u};
     sm_policy_default(&start.u.node_started.policy);
     pair_step(&pair, PAIR_P, &start);
-    attach(&pair, PAIR_P, &(struct sm_geometry){17, 3, 9, 257, 1, 7});
+    attach(&pair, PAIR_P, &(struct sm_geometry){17, 3, 9, 257, 1, 7, 0, 0, 0});
     pair_connect(&pair);
     open_room(&pair, PAIR_D);
     open_room(&pair, PAIR_P);

@@ -72,7 +72,7 @@ static struct sm_input message(uint32_t kind, uint32_t side)
     m->aux_slot = SM_AUX_NONE;
     m->decode_ranks = 1;
     m->deadline_left_ns = 100u * SECOND;
-    m->geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1};
+    m->geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1, 0, 0, 0};
     m->cause.reason = text("");
     if (kind == SM_IN_PREPARE) {
         m->pages = (struct sm_runs){&four, 1};
@@ -108,7 +108,7 @@ static void open_machine(void)
     struct sm_input attach = {.kind = SM_IN_ENGINE_ATTACHED};
     attach.u.engine.pages = 64;
     attach.u.engine.aux_slots = 4;
-    attach.u.engine.geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1};
+    attach.u.engine.geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1, 0, 0, 0};
     feed(attach);
     struct sm_input up = {.kind = SM_IN_PEER_UP};
     up.u.peer_up.name = text("other");
