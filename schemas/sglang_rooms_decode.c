@@ -154,7 +154,10 @@ static struct record *record_of(struct sglang_rooms *rooms, const struct sm_effe
     if (record != NULL && rooms_same_life(&record->life, &m->life)) {
         return record;
     }
-    if (record != NULL && record->published != 0 && !record->finished) {
+    if (record != NULL && record->published != 0 && !record->finished && !record->waited) {
+        /* On a new connection the machine aborts the old life at once, if that is not over: who has
+         * waited for that once need not wait longer. */
+        record->waited = record->old_link;
         rooms->counters.held++;
         return NULL;
     }
@@ -172,6 +175,7 @@ static struct record *record_of(struct sglang_rooms *rooms, const struct sm_effe
     record->done = 0;
     record->acked = 0;
     record->old_link = false;
+    record->waited = false;
     record->finished = false;
     record->before = before;
     return record;
@@ -264,6 +268,10 @@ static void order_abort(struct sglang_rooms *rooms, const struct sm_effect *effe
         if (((record->targets & ~(record->acked | record->done)) >> target & 1u) == 0) {
             continue;
         }
+        if (record->aborted != 0) {
+            /* Nobody has answered: perhaps it does not know whom to answer. */
+            rooms->peers[record->peer]->registered[record->rank] &= ~(UINT64_C(1) << target);
+        }
         registered(rooms, record, target);
         struct sglang_message *message =
             rooms_send(rooms, record, target, record->rank, SGLANG_ABORT);
@@ -274,6 +282,8 @@ static void order_abort(struct sglang_rooms *rooms, const struct sm_effect *effe
         message->u.abort.generation = m->life.generation;
     }
     record->published |= record->targets; /* the next life waits for the answer */
+    record->old_link = false;
+    record->waited = false;
     record->aborted = record->targets;
 }
 
@@ -336,13 +346,21 @@ static void take_succeeded(struct sglang_rooms *rooms, struct record *record, ui
     }
 }
 
+/* What a peer says is about its own room of that number: the rank may have opened a newer one with
+ * another peer while this one drains. A stranger's word is about the newest. */
+static struct record *record_for(struct sglang_rooms *rooms, const struct sglang_arrival *arrival,
+                                 uint64_t room)
+{
+    return arrival->peer == SM_NONE ? rooms_find_rank(rooms, room, arrival->rank)
+                                    : rooms_find(rooms, true, room, arrival->peer, arrival->rank);
+}
+
 static void take_status(struct sglang_rooms *rooms, const struct sglang_arrival *arrival,
                         const struct sglang_message *message)
 {
     const struct sglang_status *status = &message->u.status;
-    struct record *record = rooms_find_rank(rooms, message->room, arrival->rank);
+    struct record *record = record_for(rooms, arrival, message->room);
     if (record == NULL || record->published == 0 ||
-        (arrival->peer != SM_NONE && arrival->peer != record->peer) ||
         status->rank >= rooms->peers[record->peer]->ranks) {
         rooms->counters.stale++;
     } else if (!status->succeeded) {
@@ -358,13 +376,13 @@ static void take_ack(struct sglang_rooms *rooms, const struct sglang_arrival *ar
                      const struct sglang_message *message)
 {
     const struct sglang_ack *ack = &message->u.ack;
-    struct record *record = rooms_find_rank(rooms, message->room, arrival->rank);
     if (arrival->peer == SM_NONE) {
         rooms->counters.stranger++; /* pages would be reused on its word */
         return;
     }
-    if (record == NULL || record->peer != arrival->peer || !ack->has_rank ||
-        ack->rank >= SM_RANKS_MAX || (record->aborted >> ack->rank & 1u) == 0 ||
+    struct record *record = record_for(rooms, arrival, message->room);
+    if (record == NULL || !ack->has_rank || ack->rank >= SM_RANKS_MAX ||
+        (record->aborted >> ack->rank & 1u) == 0 ||
         (ack->has_generation ? ack->generation != record->life.generation : record->before)) {
         rooms->counters.stale++; /* of another abort, or of none: it proves nothing */
         return;

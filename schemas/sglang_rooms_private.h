@@ -32,6 +32,7 @@ struct record {
     bool concluded; /* prefill: a status was sent */
     bool drained;   /* prefill: the machine said so */
     bool old_link;  /* prefill: of a connection before this one */
+    bool waited;    /* decode: of an old connection, and the next life has waited once */
     bool before;    /* decode: an earlier life on this connection was aborted */
     bool finished;  /* nothing of this life can come any more */
 };
