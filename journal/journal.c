@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening, identity, and appending in batches. */
+#include "bundle_private.h"
 #include "journal_private.h"
 
 #include <errno.h>
@@ -105,6 +106,10 @@ static void identity_of(const struct journal *journal, const struct segment_meta
 enum status journal_identity(struct journal *journal, struct journal_identity *out_identity)
 {
     struct segment_meta meta = journal->meta;
+    if (journal->bundle != NULL) {
+        bundle_identity(journal->bundle, out_identity);
+        return STATUS_OK;
+    }
     if (journal->options.read_only) {
         TRY(journal_scan(journal, true));
         if (journal->segment_count == 0) {
@@ -208,9 +213,8 @@ static enum status open_for_reading(struct journal *journal)
         return journal_lmdb_status(journal, errno, "it cannot be opened");
     }
     if (!S_ISDIR(info.st_mode)) {
-        return status_fail(STATUS_NOT_FOUND, &journal->detail, 0,
-                           "journal %s: not a directory; name the directory of a journal",
-                           journal->path);
+        return bundle_open(journal->path, journal->options.salvage, &journal->bundle,
+                           &journal->detail);
     }
     TRY(journal_scan(journal, true));
     if (journal->segment_count == 0) {
@@ -271,6 +275,7 @@ void journal_close(struct journal *journal)
     for (uint32_t i = 0; i < journal->segment_count; i++) {
         segment_close(&journal->segments[i]);
     }
+    bundle_close(journal->bundle);
     free(journal->segments);
     lock_file_give(&journal->lock);
     free(journal);

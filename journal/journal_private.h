@@ -38,8 +38,12 @@ struct segment_meta {
     uint64_t began_ns;  /* wall time; the segment before it was written until then */
 };
 
+struct bundle;
+
 struct journal {
     struct journal_options options;
+    struct bundle *bundle; /* read from one file; NULL: from a directory */
+    uint64_t adopted;      /* a copy that begins later than entry 1: its first; else 0 */
     char path[4096];
     struct segment *segments; /* by first; the last is the newest */
     uint32_t segment_count;
@@ -83,6 +87,7 @@ enum status journal_refuse_older(struct journal *journal);
 enum status journal_sync_names(struct journal *journal);
 /* What journal_flush does in mode SYNC, also in mode PROCESS. */
 enum status journal_flush_fully(struct journal *journal);
+enum status journal_remove_oldest(struct journal *journal);
 /* Removes a segment that was begun. */
 void journal_drop_next(struct journal *journal);
 /* Opens it if it is not open; `create`: for writing, and makes it if it is missing. */

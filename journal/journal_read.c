@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading: entries, the room index, snapshots. Read transactions are short: an old one keeps old
  * pages. */
+#include "bundle_private.h"
 #include "journal_private.h"
 
 #include <string.h>
@@ -89,6 +90,10 @@ static enum status get_frame(struct journal *journal, uint64_t number, MDB_val *
 enum status journal_read(struct journal *journal, uint64_t number, struct journal_record *out)
 {
     MDB_val value;
+    if (journal->bundle != NULL) {
+        uint64_t chain[2];
+        return bundle_read(journal->bundle, number, out, chain, &journal->detail);
+    }
     TRY(look_again(journal));
     enum status status = get_frame(journal, number, &value);
     if (status == STATUS_NOT_FOUND && journal->options.read_only) {
@@ -148,6 +153,9 @@ static enum status head_before(struct journal *journal, uint32_t count, uint64_t
 
 enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *out_number)
 {
+    if (journal->bundle != NULL) {
+        return bundle_room_last(journal->bundle, room, out_number, &journal->detail);
+    }
     TRY(look_again(journal));
     return head_before(journal, journal->segment_count, room, out_number);
 }
@@ -155,6 +163,10 @@ enum status journal_room_last(struct journal *journal, uint64_t room, uint64_t *
 enum status journal_room_before(struct journal *journal, const struct journal_record *record,
                                 uint64_t *out_number)
 {
+    if (journal->bundle != NULL) {
+        return bundle_room_before(journal->bundle, record->room, record->number, out_number,
+                                  &journal->detail);
+    }
     if (record->room_before != 0) {
         *out_number = record->room_before;
         return STATUS_OK;
@@ -200,6 +212,9 @@ static enum status room_from(struct journal *journal, struct segment *segment, u
 enum status journal_room_next(struct journal *journal, uint64_t after, uint64_t *out_room,
                               uint64_t *out_number)
 {
+    if (journal->bundle != NULL) {
+        return bundle_room_next(journal->bundle, after, out_room, out_number, &journal->detail);
+    }
     bool found = false;
     TRY(look_again(journal));
     /* From the newest on: of a room that stands in several, that one's entry is its last. */
@@ -260,6 +275,9 @@ static enum status also_in(struct journal *journal, struct segment *segment, uin
 enum status journal_room_also(struct journal *journal, uint64_t room, uint64_t from,
                               uint64_t *out_number)
 {
+    if (journal->bundle != NULL) {
+        return bundle_room_also(journal->bundle, room, from, out_number, &journal->detail);
+    }
     TRY(look_again(journal));
     const struct segment *first = journal_segment_of(journal, from);
     enum status status = STATUS_END;
@@ -342,6 +360,9 @@ static uint32_t segments_with_snapshots(struct journal *journal, uint64_t entry)
 
 enum status journal_snapshot_newest(struct journal *journal, uint64_t entry, uint64_t *out_entry)
 {
+    if (journal->bundle != NULL) {
+        return bundle_snapshot_newest(journal->bundle, entry, out_entry);
+    }
     enum status status = STATUS_NOT_FOUND;
     TRY(look_again(journal));
     for (uint32_t i = segments_with_snapshots(journal, entry); i > 0 && status == STATUS_NOT_FOUND;
@@ -354,6 +375,10 @@ enum status journal_snapshot_newest(struct journal *journal, uint64_t entry, uin
 enum status journal_snapshot_get(struct journal *journal, uint64_t entry, uint32_t index,
                                  const unsigned char **out_bytes, size_t *out_size)
 {
+    if (journal->bundle != NULL) {
+        return bundle_snapshot_get(journal->bundle, entry, index, out_bytes, out_size,
+                                   &journal->detail);
+    }
     unsigned char raw[12];
     int code = MDB_NOTFOUND;
     const uint32_t count = segments_with_snapshots(journal, entry);

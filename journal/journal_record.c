@@ -1,37 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame around an entry: damage is found before any parser runs. */
 #include "journal_private.h"
+#include "little_endian.h"
 
 #include <string.h>
 #include <xxhash.h>
-
-static void put16(unsigned char *at, uint16_t value)
-{
-    at[0] = (unsigned char)value;
-    at[1] = (unsigned char)(value >> 8);
-}
-
-static void put32(unsigned char *at, uint32_t value)
-{
-    put16(at, (uint16_t)value);
-    put16(at + 2, (uint16_t)(value >> 16));
-}
-
-static void put64(unsigned char *at, uint64_t value)
-{
-    put32(at, (uint32_t)value);
-    put32(at + 4, (uint32_t)(value >> 32));
-}
-
-static uint32_t get32(const unsigned char *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static uint64_t get64(const unsigned char *at)
-{
-    return (uint64_t)get32(at) | (uint64_t)get32(at + 4) << 32;
-}
 
 void journal_head_write(const struct journal_head *head, unsigned char *bytes)
 {

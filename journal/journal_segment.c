@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Segments: the list of them, one LMDB environment each, the head of each; beginning another,
  * removing old ones. */
+#include "bundle_private.h"
 #include "journal_private.h"
 
 #include <dirent.h>
@@ -325,10 +326,12 @@ enum status journal_scan(struct journal *journal, bool in_any_case)
         return journal_lmdb_status(journal, errno, "its directory cannot be read");
     }
     const uint64_t tick = ++journal->tick;
+    const uint64_t leave_from = journal->options.leave_from;
     enum status status = STATUS_OK;
     for (struct dirent *entry = readdir(directory); entry != NULL && status == STATUS_OK;
          entry = readdir(directory)) {
-        const uint64_t first = number_of_name(entry->d_name);
+        uint64_t first = number_of_name(entry->d_name);
+        first = leave_from != 0 && first >= leave_from ? 0 : first;
         if (first != 0 && segment_named(journal, first) == NULL) {
             status = journal_add_segment(journal, first);
         }
@@ -464,10 +467,21 @@ enum status journal_segment_end(struct journal *journal)
 
 uint32_t journal_segment_count(struct journal *journal)
 {
+    if (journal->bundle != NULL) {
+        return bundle_segment_count(journal->bundle);
+    }
     if (journal->options.read_only) {
         (void)journal_scan(journal, true);
     }
     return journal->segment_count;
+}
+
+uint64_t journal_segment_first(const struct journal *journal, uint32_t index)
+{
+    if (journal->bundle != NULL) {
+        return bundle_segment_first(journal->bundle, index);
+    }
+    return index < journal->segment_count ? journal->segments[index].first : 0;
 }
 
 static uint64_t file_bytes(const struct journal *journal, const struct segment *segment)
@@ -482,6 +496,9 @@ enum status journal_segment_at(struct journal *journal, uint32_t index, struct j
 {
     struct segment_meta meta;
     MDB_txn *txn = NULL;
+    if (journal->bundle != NULL) {
+        return bundle_segment_at(journal->bundle, index, out, &journal->detail);
+    }
     if (index >= journal->segment_count) {
         return STATUS_NOT_FOUND;
     }
@@ -499,7 +516,7 @@ enum status journal_segment_at(struct journal *journal, uint32_t index, struct j
     return STATUS_OK;
 }
 
-static enum status remove_oldest(struct journal *journal)
+enum status journal_remove_oldest(struct journal *journal)
 {
     char path[SEGMENT_PATH_BYTES];
     char lock[SEGMENT_PATH_BYTES + 8u];
@@ -514,6 +531,31 @@ static enum status remove_oldest(struct journal *journal)
     memmove(journal->segments, journal->segments + 1,
             journal->segment_count * sizeof journal->segments[0]);
     return STATUS_OK;
+}
+
+enum status journal_trim_before(struct journal *journal, uint64_t number, uint32_t *out_removed)
+{
+    *out_removed = 0;
+    while (journal->segment_count > 1u && journal->segments[1].first <= number) {
+        TRY(journal_remove_oldest(journal));
+        ++*out_removed;
+    }
+    return STATUS_OK;
+}
+
+uint64_t journal_newest_named(const char *path, uint64_t before)
+{
+    uint64_t newest = 0;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry = directory != NULL ? readdir(directory) : NULL; entry != NULL;
+         entry = readdir(directory)) {
+        const uint64_t first = number_of_name(entry->d_name);
+        newest = first > newest && (before == 0 || first < before) ? first : newest;
+    }
+    if (directory != NULL) {
+        (void)closedir(directory);
+    }
+    return newest;
 }
 
 enum status journal_trim(struct journal *journal, const struct journal_retention *retention,
@@ -533,7 +575,7 @@ enum status journal_trim(struct journal *journal, const struct journal_retention
             break;
         }
         total -= file_bytes(journal, &journal->segments[0]);
-        TRY(remove_oldest(journal));
+        TRY(journal_remove_oldest(journal));
         ++*out_removed;
     }
     return STATUS_OK;

@@ -2,39 +2,31 @@
 /* Verification, in this process or in a child. */
 #include "journal/journal_verify.h"
 
+#include "bundle_private.h"
 #include "journal_private.h"
 #include "schemas/codec.h"
+#include "verify_look.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define ARENA_BYTES ((size_t)96 << 20)
 
-static void note(struct journal_fault_report *report, uint64_t number, const char *what)
+void look_note(struct look *look, uint64_t number, const char *what)
 {
+    struct journal_fault_report *report = look->report;
     report->faults++;
     if (report->first_fault == 0) {
         report->first_fault = number;
         (void)snprintf(report->text, sizeof report->text, "entry %" PRIu64 " is %s", number, what);
     }
 }
-
-/* A segment that is looked at, and what the entries before said. */
-struct look {
-    struct journal *journal;
-    struct segment *segment;
-    MDB_txn *txn;
-    struct segment_meta meta;
-    uint64_t expected; /* number of the next entry */
-    uint64_t chain[2];
-    struct codec_arena arena;
-    struct journal_fault_report *report;
-};
 
 /* Whether each room besides its own that the entry is about can find it. */
 static bool others_indexed(const struct look *look, uint64_t number,
@@ -67,36 +59,37 @@ static bool room_indexed(const struct look *look, uint64_t number, uint64_t room
 }
 
 /* One entry: frame, chain, parse, and its room's back-pointer. */
-static void verify_value(struct look *look, uint64_t number, const MDB_val *value)
+void look_at_frame(struct look *look, uint64_t number, const unsigned char *bytes, size_t size)
 {
-    struct journal_fault_report *report = look->report;
     struct journal_head head;
     const char *broken = NULL;
     uint64_t next[2];
-    if (journal_frame_check(value->mv_data, value->mv_size, number, &head, &broken) != STATUS_OK) {
-        note(report, number, broken);
-        if (value->mv_size >= JOURNAL_HEAD_BYTES) {
+    if (journal_frame_check(bytes, size, number, &head, &broken) != STATUS_OK) {
+        look_note(look, number, broken);
+        if (size >= JOURNAL_HEAD_BYTES) {
             memcpy(look->chain, head.chain, sizeof next); /* go on from what it claims */
         }
         return;
     }
-    const unsigned char *payload = (const unsigned char *)value->mv_data + JOURNAL_HEAD_BYTES;
+    const unsigned char *payload = bytes + JOURNAL_HEAD_BYTES;
     journal_chain_next(look->chain, payload, head.payload_size, next);
-    if (memcmp(next, head.chain, sizeof next) != 0) {
-        note(report, number, "out of the chain: an entry before it was altered, lost or swapped");
+    if (!look->chain_unknown && memcmp(next, head.chain, sizeof next) != 0) {
+        look_note(look, number,
+                  "out of the chain: an entry before it was altered, lost or swapped");
     }
+    look->chain_unknown = false;
     memcpy(look->chain, head.chain, sizeof next);
     struct codec_entry entry;
     codec_arena_reset(&look->arena);
     if (codec_entry_unpack(payload, head.payload_size, &look->arena, &entry) != STATUS_OK) {
-        note(report, number, "not parsable");
+        look_note(look, number, "not parsable");
     } else if (entry.input.room != head.room) {
-        note(report, number, "indexed under another room than its own");
-    } else if (!others_indexed(look, number, &entry)) {
-        note(report, number, "missing in the index of a room that it is about");
+        look_note(look, number, "indexed under another room than its own");
+    } else if (look->txn != NULL && !others_indexed(look, number, &entry)) {
+        look_note(look, number, "missing in the index of a room that it is about");
     }
-    if (!room_indexed(look, number, head.room)) {
-        note(report, number, "missing in the room index");
+    if (look->txn != NULL && !room_indexed(look, number, head.room)) {
+        look_note(look, number, "missing in the room index");
     }
 }
 
@@ -111,9 +104,9 @@ static enum status walk_entries(struct look *look, MDB_cursor *cursor)
             memcpy(&number, key.mv_data, sizeof number);
         }
         if (number != look->expected) {
-            note(look->report, look->expected, "missing");
+            look_note(look, look->expected, "missing");
         }
-        verify_value(look, number, &value);
+        look_at_frame(look, number, value.mv_data, value.mv_size);
         look->report->entries++;
         look->expected = number + 1u;
         code = mdb_cursor_get(cursor, &key, &value, MDB_NEXT);
@@ -127,9 +120,9 @@ static void verify_beginning(struct look *look, bool oldest)
 {
     const struct segment_meta *meta = &look->meta;
     if (!oldest && meta->first != look->expected) {
-        note(look->report, look->expected, "missing: its segment was removed or cut");
+        look_note(look, look->expected, "missing: its segment was removed or cut");
     } else if (!oldest && memcmp(meta->before, look->chain, sizeof look->chain) != 0) {
-        note(look->report, meta->first, "in a segment that does not follow the one before it");
+        look_note(look, meta->first, "in a segment that does not follow the one before it");
     }
     look->expected = meta->first;
     memcpy(look->chain, meta->before, sizeof look->chain);
@@ -139,9 +132,9 @@ static void verify_end(struct look *look)
 {
     const struct segment_meta *meta = &look->meta;
     if (look->expected != meta->last + 1u) {
-        note(look->report, look->expected, "missing: the journal's head knows later ones");
+        look_note(look, look->expected, "missing: the journal's head knows later ones");
     } else if (memcmp(look->chain, meta->chain, sizeof look->chain) != 0) {
-        note(look->report, meta->last, "not the one that the journal's head names");
+        look_note(look, meta->last, "not the one that the journal's head names");
     }
     look->expected = meta->last + 1u;
     memcpy(look->chain, meta->chain, sizeof look->chain);
@@ -178,8 +171,9 @@ static void verify_snapshot(struct look *look)
     size_t size = 0;
     if (look->meta.first > 1u &&
         journal_snapshot_get(look->journal, look->meta.first - 1u, 0, &bytes, &size) != STATUS_OK) {
-        note(look->report, look->meta.first,
-             "in a segment that does not begin with a snapshot: it cannot be replayed by itself");
+        look_note(
+            look, look->meta.first,
+            "in a segment that does not begin with a snapshot: it cannot be replayed by itself");
     }
 }
 
@@ -188,6 +182,9 @@ enum status journal_verify(struct journal *journal, struct journal_fault_report 
 {
     struct look look;
     enum status status = STATUS_OK;
+    if (journal->bundle != NULL) {
+        return bundle_verify(journal->path, out_report, out_detail);
+    }
     memset(out_report, 0, sizeof *out_report);
     memset(&look, 0, sizeof look);
     look.journal = journal;
@@ -228,8 +225,11 @@ static void child(const char *path, int fd)
     struct journal *journal = NULL;
     const struct journal_options options = {.path = path, .read_only = true};
     memset(&result, 0, sizeof result);
-    result.status = journal_open(&options, &journal, &result.detail);
-    if (result.status == STATUS_OK) {
+    struct stat info;
+    const bool file = stat(path, &info) == 0 && !S_ISDIR(info.st_mode);
+    result.status = file ? bundle_verify(path, &result.report, &result.detail)
+                         : journal_open(&options, &journal, &result.detail);
+    if (result.status == STATUS_OK && !file) {
         result.status = journal_verify(journal, &result.report, &result.detail);
         journal_close(journal);
     }

@@ -37,6 +37,8 @@ int cli_code(enum status status)
         return EXIT_DIFFERS;
     case STATUS_NOT_FOUND:
         return EXIT_NOT_THERE;
+    case STATUS_EXISTS:
+        return EXIT_WRONG_USAGE;
     case STATUS_JOURNAL_DAMAGED:
         return EXIT_DAMAGED;
     case STATUS_JOURNAL_VERSION:
@@ -188,8 +190,6 @@ static bool journal_there(const char *path, int *out_code)
     const int code = there || errno == ENOENT ? EXIT_NOT_THERE : EXIT_UNREACHABLE;
     if (!there) {
         *out_code = cli_fail(code, "journal %s: %s", path, strerror(errno));
-    } else if (!S_ISDIR(info.st_mode)) {
-        *out_code = cli_fail(code, "journal %s is a file; name the directory that it is in", path);
     } else {
         return true;
     }

@@ -6,9 +6,10 @@
     {                                                       \
         "json", 0, CLI_FLAG, NULL, "one JSON object a line" \
     }
-#define JOURNAL_OPTION                                                                         \
-    {                                                                                          \
-        "journal", 'j', CLI_PATH, "DIR", "the journal's directory (or STATEROOM_JOURNAL_PATH)" \
+#define JOURNAL_OPTION                                                      \
+    {                                                                       \
+        "journal", 'j', CLI_PATH, "DIR",                                    \
+            "the journal's directory or bundle (or STATEROOM_JOURNAL_PATH)" \
     }
 
 const struct cli_command cli_commands[] = {
@@ -128,6 +129,82 @@ const struct cli_command cli_commands[] = {
      "stateroom stat /var/lib/stateroom/journal",
      {JOURNAL_OPTION, JSON},
      cmd_stat},
+    {"export",
+     "[JOURNAL]",
+     0,
+     1,
+     "a journal, or a range of it, as one file that can be sent",
+     "Writes a bundle: the entries in blocks that are compressed, checked and chained, with the "
+     "snapshots that they need, so that the file replays by itself. Every command that reads a "
+     "journal reads a bundle too. It may be written while the node runs.",
+     "stateroom export /var/lib/stateroom/journal -o node-p.bundle",
+     {JOURNAL_OPTION,
+      {"output", 'o', CLI_PATH, "FILE", "the bundle to be made; - for standard output"},
+      {"from", 0, CLI_NUMBER, "SEQ", "begin with this entry (default: the journal's first)"},
+      {"until", 'u', CLI_NUMBER, "SEQ", "end with this entry (default: the journal's last)"},
+      JSON},
+     cmd_export},
+    {"import",
+     "BUNDLE DIR",
+     2,
+     2,
+     "a journal's directory from a bundle",
+     "Makes a journal with the bundle's entries, numbers, chain and snapshots, with a room index, "
+     "in a directory that must not be there yet. Worth it for a large bundle: every command reads "
+     "bundles, but makes the index of rooms anew each time.",
+     "stateroom import node-p.bundle /tmp/node-p",
+     {JSON},
+     cmd_import},
+    {"repair",
+     "[JOURNAL]",
+     0,
+     1,
+     "save what is before the damage into a new journal",
+     "Reads the damaged journal or bundle in a process of its own, and copies each entry whose "
+     "bytes, number and chain are well into a new journal, up to the first that is not. The "
+     "damaged one is not touched. Segments after the damage replay by themselves: copy their "
+     "files into a directory of their own.",
+     "stateroom repair /var/lib/stateroom/journal -o /var/lib/stateroom/journal-saved",
+     {JOURNAL_OPTION,
+      {"output", 'o', CLI_PATH, "DIR", "the directory of the journal to be made"},
+      JSON},
+     cmd_repair},
+    {"compact",
+     "[JOURNAL]",
+     0,
+     1,
+     "give back the space inside a journal's files that nothing uses",
+     "Rewrites each segment without its unused pages; the node must not run. No entry goes: that "
+     "is what trim and retention (journal.keep_bytes, journal.keep_hours) are for.",
+     "stateroom compact /var/lib/stateroom/journal",
+     {JOURNAL_OPTION, JSON},
+     cmd_compact},
+    {"trim",
+     "[JOURNAL]",
+     0,
+     1,
+     "remove the oldest segments of a journal",
+     "Removes whole segments from the old end, never the newest; the node must not run (a running "
+     "node does the same by journal.keep_bytes and journal.keep_hours). What is left begins with "
+     "a snapshot and replays by itself.",
+     "stateroom trim /var/lib/stateroom/journal --keep-bytes 80GiB",
+     {JOURNAL_OPTION,
+      {"keep-bytes", 0, CLI_TEXT, "SIZE", "remove while the journal is larger, as 80GiB"},
+      {"keep-hours", 0, CLI_NUMBER, "N", "remove what ended longer ago"},
+      {"before", 'b', CLI_NUMBER, "SEQ", "remove segments that end before this entry"},
+      JSON},
+     cmd_trim},
+    {"snapshot",
+     "[JOURNAL]",
+     0,
+     1,
+     "keep the machine's state at the journal's end",
+     "Replays the journal to its end and keeps the machine's state there, so that the next start "
+     "need not; the node must not run. With --segment another segment begins with it, so that all "
+     "before it can be trimmed.",
+     "stateroom snapshot --segment /var/lib/stateroom/journal",
+     {JOURNAL_OPTION, {"segment", 0, CLI_FLAG, NULL, "begin a segment with it"}, JSON},
+     cmd_snapshot},
     {"completion",
      "SHELL",
      1,

@@ -51,9 +51,39 @@ enum status codec_entry_pack(const struct codec_entry *entry, struct codec_arena
     wire.wall_ns = entry->wall_ns;
     wire.digest = entry->digest;
     wire.effects = entry->effects;
+    wire.origin = entry->origin;
     TRY(codec_input_fill(entry, scratch, &wire.input));
     TRY(transitions_fill(entry, scratch, &wire));
     return codec_pack(&wire.base, buffer, buffer_size, out_size);
+}
+
+enum status codec_entry_repack(const unsigned char *from, size_t from_size,
+                               const struct codec_entry *entry, uint64_t write,
+                               struct codec_arena *scratch, unsigned char *buffer,
+                               size_t buffer_size, size_t *out_size)
+{
+    codec_arena_reset(scratch);
+    struct codec_allocator allocator = codec_arena_allocator(scratch);
+    ProtobufCAllocator functions;
+    memcpy(&functions, &allocator, sizeof functions);
+    /* Unknown fields of the entry, of its input and of all below stay where protobuf-c put them. */
+    Stateroom__Journal__Entry *wire =
+        stateroom__journal__entry__unpack(&functions, from_size, from);
+    if (wire == NULL) {
+        return scratch->exhausted ? STATUS_TOO_LARGE : STATUS_MALFORMED;
+    }
+    if (wire->input == NULL) {
+        return STATUS_MALFORMED;
+    }
+    wire->transitions = NULL;
+    wire->digest = entry->digest;
+    wire->effects = entry->effects;
+    wire->origin = entry->origin;
+    if (write != 0 && wire->input->body_case == STATEROOM__JOURNAL__INPUT__BODY_WRITE_DONE) {
+        wire->input->write_done->write = write;
+    }
+    TRY(transitions_fill(entry, scratch, wire));
+    return codec_pack(&wire->base, buffer, buffer_size, out_size);
 }
 
 /* ---- unpacking
@@ -113,6 +143,7 @@ enum status codec_entry_unpack(const unsigned char *bytes, size_t size, struct c
     out_entry->wall_ns = wire->wall_ns;
     out_entry->digest = wire->digest;
     out_entry->effects = wire->effects;
+    out_entry->origin = wire->origin;
     return transitions_read(wire, arena, out_entry);
 }
 

@@ -43,9 +43,12 @@
 enum journal_mode { JOURNAL_SYNC, JOURNAL_PROCESS, JOURNAL_NO_SYNC /* tests and scenarios only */ };
 
 struct journal_options {
-    const char *path; /* a directory; made when it is missing, unless read_only */
+    /* A directory; made when it is missing, unless read_only. To read, also a bundle's file. */
+    const char *path;
     enum journal_mode mode;
     bool read_only;
+    bool salvage;           /* a bundle that is damaged ends where the damage begins */
+    uint64_t leave_from;    /* reading: segments from this entry on are not looked at; 0: all are */
     uint64_t map_bytes_max; /* of a segment; 0: 64 GiB; address space, not memory */
     uint64_t segment_bytes; /* a segment over this is full: see journal_segment_full; 0: never */
 };
@@ -183,6 +186,8 @@ struct journal_segment {
     bool newest;
 };
 uint32_t journal_segment_count(struct journal *journal);
+/* The first entry, by its name: a damaged segment is not opened for this. 0 past the last. */
+uint64_t journal_segment_first(const struct journal *journal, uint32_t index);
 /* STATUS_NOT_FOUND past the last. Index 0 is the oldest. */
 enum status journal_segment_at(struct journal *journal, uint32_t index,
                                struct journal_segment *out_segment);

@@ -64,6 +64,7 @@ struct codec_entry {
     uint64_t wall_ns;
     uint64_t digest;
     uint64_t effects; /* digest of the effects */
+    uint64_t origin;  /* in a slice: number of the entry that it was made from; else 0 */
     const struct sm_transition *transitions;
     uint32_t transition_count;
     /* node_started only: */
@@ -78,6 +79,16 @@ struct codec_entry {
  */
 enum status codec_entry_pack(const struct codec_entry *entry, struct codec_arena *scratch,
                              unsigned char *buffer, size_t buffer_size, size_t *out_size);
+
+/*
+ * The same for an entry that is made from another (`from`, as packed): input, times and whatever a
+ * newer program has written are kept; transitions, digests and origin are the new ones. A
+ * write_done names write `write` unless that is 0.
+ */
+enum status codec_entry_repack(const unsigned char *from, size_t from_size,
+                               const struct codec_entry *entry, uint64_t write,
+                               struct codec_arena *scratch, unsigned char *buffer,
+                               size_t buffer_size, size_t *out_size);
 
 /* Everything in *out_entry lives in the arena. */
 enum status codec_entry_unpack(const unsigned char *bytes, size_t size, struct codec_arena *arena,
@@ -131,5 +142,36 @@ enum status codec_snapshot_pack(const struct codec_snapshot *snapshot, struct co
                                 unsigned char *buffer, size_t buffer_size, size_t *out_size);
 enum status codec_snapshot_unpack(const unsigned char *bytes, size_t size,
                                   struct codec_arena *arena, struct codec_snapshot *out_snapshot);
+
+/* ---- bundles
+ * ------------------------------------------------------------------------------------------ */
+
+enum codec_bundle_kind { CODEC_BUNDLE_RANGE = 1, CODEC_BUNDLE_SLICE = 2 };
+
+#define CODEC_BUNDLE_ROOMS_MAX 1024u
+
+/* What a bundle says of itself; the fields are those of message Bundle. */
+struct codec_bundle {
+    uint32_t kind;
+    uint32_t machine_version;
+    uint32_t journal_format;
+    uint32_t room_count;
+    uint64_t node_id;
+    uint64_t epoch;
+    uint64_t first;
+    uint64_t chain[2];
+    uint64_t source_first;
+    uint64_t source_last;
+    struct sm_text node;
+    struct sm_text program;
+    struct sm_text started;
+    const uint64_t *rooms;
+    const char *unknown; /* unpacking: a required feature that this program does not know; NULL */
+};
+
+enum status codec_bundle_pack(const struct codec_bundle *bundle, struct codec_arena *scratch,
+                              unsigned char *buffer, size_t buffer_size, size_t *out_size);
+enum status codec_bundle_unpack(const unsigned char *bytes, size_t size, struct codec_arena *arena,
+                                struct codec_bundle *out_bundle);
 
 #endif
