@@ -176,7 +176,7 @@ static void on_engine_event(struct control_turn *turn, const struct engine_event
         input.u.engine.lost = event->lost;
         input.u.engine.rank = event->rank;
         tell_machine(turn->node, &input);
-        change.kind = ORDER_POOL_REMOVE;
+        change.kind = ORDER_POOL_RETIRE;
         order(turn->node, &change);
         break;
     case ENGINE_COMMANDS:
@@ -227,7 +227,7 @@ static void on_answer(struct control_turn *turn, const struct fabric_answer *ans
         }
         break;
     case ANSWER_LINK_GONE:
-        peer_drop(node->peers, answer->peer, answer->link, "its data connection was closed");
+        peer_drop(node->peers, answer->peer, answer->link, "its data connection broke");
         break;
     case ANSWER_CONNECTED:
         peer_up(turn, answer);
@@ -317,6 +317,8 @@ static uint32_t take_effects(struct control_turn *turn)
     size_t size = 0;
     const struct effect_message *message = ring_front(&node->to_control_from_machine, &size);
     while (message != NULL && taken < 512u) {
+        /* A connection that the data plane had lost before says nothing more. */
+        (void)take_answers(turn);
         carry_out(node, message);
         ring_pop(&node->to_control_from_machine);
         taken++;

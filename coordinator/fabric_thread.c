@@ -178,31 +178,57 @@ static void connect_link(struct node *node, const struct fabric_order *order)
     }
 }
 
-static void change_pool(struct fabric_turn *turn, const struct fabric_order *order)
+/* What peers may write into has changed. */
+static void give_locals(struct fabric_turn *turn)
+{
+    for (uint32_t peer = 0; peer < turn->node->config.peer_count; peer++) {
+        if (turn->open[peer].used) {
+            turn->open[peer].used = give_local(turn->node, peer, turn->open[peer].link);
+        }
+    }
+}
+
+static void add_pool(struct fabric_turn *turn, const struct fabric_order *order)
+{
+    struct fabric_answer added;
+    memset(&added, 0, sizeof added);
+    added.kind = ANSWER_POOL_ADDED;
+    added.rank = order->rank;
+    added.well = data_pool_add(turn->node->data, order->rank, order->pool, &order->layout,
+                               &added.detail) == STATUS_OK;
+    if (!added.well) {
+        log_event(LOG_ERROR_LEVEL, "fabric.pool_failed", "rank=%u reason=\"%s\"", order->rank,
+                  added.detail.text);
+    }
+    give_locals(turn);
+    answer(turn->node, &added);
+}
+
+/* Pools that have been let go, and connections that have broken since. */
+static uint32_t take_news(struct fabric_turn *turn)
 {
     struct node *node = turn->node;
-    struct fabric_answer done;
-    memset(&done, 0, sizeof done);
-    done.rank = order->rank;
-    done.well = true;
-    if (order->kind == ORDER_POOL_REMOVE) {
-        data_pool_remove(node->data, order->rank);
-        done.kind = ANSWER_POOL_GONE;
-    } else {
-        done.kind = ANSWER_POOL_ADDED;
-        done.well = data_pool_add(node->data, order->rank, order->pool, &order->layout,
-                                  &done.detail) == STATUS_OK;
-        if (!done.well) {
-            log_event(LOG_ERROR_LEVEL, "fabric.pool_failed", "rank=%u reason=\"%s\"", order->rank,
-                      done.detail.text);
-        }
+    struct fabric_answer news;
+    char why[DATA_TEXT_BYTES];
+    uint32_t count = 0;
+    memset(&news, 0, sizeof news);
+    news.kind = ANSWER_LINK_GONE;
+    while (data_broken(node->data, &news.peer, &news.link, why)) {
+        log_event(LOG_ERROR_LEVEL, "fabric.link_broken", "peer=%s link=%u reason=\"%s\"",
+                  node->config.peers[news.peer].name, news.link, why);
+        turn->open[news.peer].used =
+            turn->open[news.peer].used && turn->open[news.peer].link != news.link;
+        answer(node, &news);
+        count++;
     }
-    for (uint32_t peer = 0; peer < node->config.peer_count; peer++) {
-        if (turn->open[peer].used) {
-            turn->open[peer].used = give_local(node, peer, turn->open[peer].link);
-        }
+    news.kind = ANSWER_POOL_GONE;
+    for (uint64_t gone = data_pools_gone(node->data); gone != 0; gone &= gone - 1u) {
+        news.rank = (uint32_t)__builtin_ctzll(gone);
+        log_event(LOG_DEBUG_LEVEL, "fabric.pool_gone", "rank=%u", news.rank);
+        answer(node, &news);
+        count++;
     }
-    answer(node, &done);
+    return count;
 }
 
 static void carry_out_order(struct fabric_turn *turn, const struct fabric_order *order)
@@ -215,8 +241,12 @@ static void carry_out_order(struct fabric_turn *turn, const struct fabric_order 
     case ORDER_LINK_REGIONS:
         connect_link(turn->node, order);
         break;
+    case ORDER_POOL_RETIRE:
+        data_pool_retire(turn->node->data, order->rank);
+        give_locals(turn);
+        break;
     default:
-        change_pool(turn, order);
+        add_pool(turn, order);
         break;
     }
 }
@@ -241,7 +271,6 @@ static uint32_t take_orders(struct fabric_turn *turn)
 static void write_pages(struct fabric_turn *turn, const struct sm_effect *effect, uint32_t peer)
 {
     struct node *node = turn->node;
-    const struct timespec pause = {0, 50000};
     const struct data_write write = {
         effect->u.write.id,    effect->room,       peer,
         effect->link,          effect->rank,       effect->u.write.decode_rank,
@@ -251,9 +280,9 @@ static void write_pages(struct fabric_turn *turn, const struct sm_effect *effect
         write_failed(turn, write.id, write.room, "the peer is not in the configuration any more");
         return;
     }
-    while (data_write(node->data, &write) == STATUS_AGAIN && !atomic_load(&node->quit)) {
-        take_results(turn); /* the connection's queue is full: let it move */
-        (void)nanosleep(&pause, NULL);
+    /* Never wait here: other connections move on, and the order that ends this one comes later. */
+    if (data_write(node->data, &write) == STATUS_AGAIN) {
+        write_failed(turn, write.id, write.room, "no memory for another write");
     }
 }
 
@@ -285,7 +314,9 @@ static uint32_t take_effects(struct fabric_turn *turn)
         const struct sm_effect *effect = (const struct sm_effect *)(const void *)(message + 1);
         /* What the control plane has ordered before the machine heard of it comes first. */
         (void)take_orders(turn);
-        if (effect->kind == SM_FX_WRITE) {
+        if (message->quiet_rank != UINT32_MAX) {
+            data_pool_quiet(node->data, message->quiet_rank);
+        } else if (effect->kind == SM_FX_WRITE) {
             write_pages(turn, effect, message->peer);
         } else {
             fence(turn, effect, message->peer);
@@ -316,6 +347,7 @@ void *fabric_main(void *context)
     while (!atomic_load(&node->quit)) {
         uint32_t taken = take_orders(&turn);
         taken += take_effects(&turn);
+        taken += take_news(&turn); /* before the machine hears what became of writes */
         take_results(&turn);
         if (taken == 0) {
             /* Both rings wake the same descriptor: see node.c. */

@@ -18,6 +18,7 @@
 #define TURN_INPUTS_MAX 256u
 #define FULL_SEGMENT_ENTRIES UINT64_C(1000)
 #define RETRY_JOURNAL_NS UINT64_C(1000000000)
+#define WATCH_RANKS_NS UINT64_C(10000000)
 /* Entries kept while the journal cannot be written; over it inputs wait. */
 #define BACKLOG_ENTRIES_MAX 65536u
 #define BACKLOG_BYTES_MAX ((size_t)256 << 20)
@@ -39,6 +40,13 @@ struct turn {
     bool stop_stepped;
     uint64_t segments_begun; /* as they were logged last */
     uint64_t segment_failures;
+    /* Ranks whose engine is lost and whose pages are watched; then until that is durable. */
+    uint64_t watched_ranks;
+    uint64_t quiet_ranks;
+    uint64_t quiet_entry;
+    uint64_t next_watch_ns;
+    uint32_t rank_pages[SM_RANKS_MAX]; /* of the engine that attached last */
+    uint32_t rank_slots[SM_RANKS_MAX];
     struct ring pending; /* inputs whose entries are not durable, in order */
     uint64_t pending_first;
     uint64_t pending_count;
@@ -81,6 +89,7 @@ static void forward(struct ring *ring, const struct node *node, const struct sm_
     }
     if (message != NULL) {
         message->entry = entry;
+        message->quiet_rank = UINT32_MAX;
         message->peer = effect->peer == SM_NONE ? UINT32_MAX : peer_index(node, effect);
         (void)effect_copy(effect, message + 1);
         ring_end(ring);
@@ -127,6 +136,70 @@ static void dispatch(struct turn *turn)
     while (effect != NULL) {
         dispatch_one(turn, effect, entry);
         effect = gate_pop(turn->node->gate, durable, &entry);
+    }
+}
+
+/* ---- pools of lost engines
+ * ----------------------------------------------------------------------------------------------
+ */
+
+static bool say_quiet(struct node *node, uint32_t rank)
+{
+    struct effect_message *message = ring_begin(&node->to_fabric_from_machine, sizeof *message);
+    if (message != NULL) {
+        memset(message, 0, sizeof *message);
+        message->peer = UINT32_MAX;
+        message->quiet_rank = rank;
+        ring_end(&node->to_fabric_from_machine);
+    }
+    return message != NULL;
+}
+
+static void watch_engine(struct turn *turn, const struct sm_input *input)
+{
+    const struct sm_in_engine *engine = &input->u.engine;
+    if (input->kind == SM_IN_ENGINE_ATTACHED && engine->rank < SM_RANKS_MAX) {
+        turn->rank_pages[engine->rank] = engine->pages;
+        turn->rank_slots[engine->rank] = engine->aux_slots;
+    } else if (input->kind == SM_IN_ENGINE_LOST && engine->rank < SM_RANKS_MAX) {
+        turn->watched_ranks |= UINT64_C(1) << engine->rank;
+    }
+}
+
+static bool rank_held(const struct turn *turn, uint32_t rank)
+{
+    const struct sm *sm = turn->node->machine.sm;
+    return sm_pages_held(sm, rank, 0, turn->rank_pages[rank]) ||
+           sm_slots_held(sm, rank, 0, turn->rank_slots[rank]);
+}
+
+/*
+ * The pool of a lost engine stays mapped while a peer could still write into it. When the machine
+ * holds none of the rank's pages any more, all peers have said that they are through, or have been
+ * fenced: the data plane is told, once that is durable.
+ */
+static void watch_ranks(struct turn *turn)
+{
+    struct node *node = turn->node;
+    if (turn->quiet_ranks != 0 && writer_durable(node->writer) >= turn->quiet_entry) {
+        for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
+            const uint64_t bit = UINT64_C(1) << rank;
+            if ((turn->quiet_ranks & bit) != 0 && say_quiet(node, rank)) {
+                turn->quiet_ranks &= ~bit;
+            }
+        }
+    }
+    if (turn->watched_ranks == 0 || monotonic_ns() < turn->next_watch_ns) {
+        return;
+    }
+    turn->next_watch_ns = monotonic_ns() + WATCH_RANKS_NS;
+    for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
+        const uint64_t bit = UINT64_C(1) << rank;
+        if ((turn->watched_ranks & bit) != 0 && !rank_held(turn, rank)) {
+            turn->watched_ranks &= ~bit;
+            turn->quiet_ranks |= bit;
+            turn->quiet_entry = node->next_entry - 1u;
+        }
     }
 }
 
@@ -221,6 +294,7 @@ static void step(struct turn *turn, struct sm_input *input)
         abort();
     }
     remember(turn, input, number);
+    watch_engine(turn, input);
     gate_push(node->gate, number, machine->output);
     turn->also_count = journal_other_rooms(
         machine->output->transitions, machine->output->transition_count, input->room, turn->also);
@@ -338,6 +412,9 @@ static bool rebuild(struct turn *turn)
         log_event(LOG_ERROR_LEVEL, "journal.unreadable", "reason=\"%s\"", detail.text);
         return false;
     }
+    /* Pages that were given back only in entries that are lost are held again. */
+    turn->watched_ranks |= turn->quiet_ranks;
+    turn->quiet_ranks = 0;
     journal_machine_close(&node->machine);
     node->machine = fresh;
     node->next_entry = written + 1u;
@@ -512,7 +589,10 @@ static void wait_for_work(struct turn *turn)
     const uint64_t deadline = sm_deadline(node->machine.sm);
     const uint64_t now = node_clock(node);
     uint64_t wait = deadline <= now ? 0 : deadline - now;
-    const uint64_t longest = turn->journal_down ? 100000000u : 500000000u;
+    const bool watching = (turn->watched_ranks | turn->quiet_ranks) != 0;
+    const uint64_t longest = watching             ? WATCH_RANKS_NS
+                             : turn->journal_down ? UINT64_C(100000000)
+                                                  : UINT64_C(500000000);
     wait = wait > longest ? longest : wait;
     const bool first = ring_may_sleep(&node->to_machine_from_control);
     const bool second = ring_may_sleep(&node->to_machine_from_fabric);
@@ -568,6 +648,7 @@ static void one_turn(struct turn *turn)
     }
     watch_journal(turn);
     dispatch(turn);
+    watch_ranks(turn);
     maybe_snapshot(turn);
     if (atomic_exchange(&node->summary_asked, false)) {
         log_summary(node);

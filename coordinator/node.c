@@ -185,7 +185,8 @@ static enum status open_planes(struct node *node, struct status_detail *out_deta
 {
     const struct config *config = &node->config;
     const struct data_options data = {config->provider, config->fabric_address,
-                                      (uint32_t)config->window, 0};
+                                      (uint32_t)config->window, 0,
+                                      config->settings.bounds.writes_max};
     TRY(data_open(&data, &node->data, out_detail));
     node->zmq_context = zmq_ctx_new();
     if (node->zmq_context == NULL) {

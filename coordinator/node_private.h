@@ -33,7 +33,7 @@ enum fabric_order_kind {
     ORDER_LINK_CONNECT,  /* peer, link, ranks, endpoint; then the machine may hear peer_up */
     ORDER_LINK_REGIONS,  /* the same without an answer */
     ORDER_POOL_ADD,      /* rank, pool, layout */
-    ORDER_POOL_REMOVE,   /* rank */
+    ORDER_POOL_RETIRE,   /* rank; ANSWER_POOL_GONE when nothing can touch it any more */
     ORDER_WRITE,         /* effect (from the machine) */
     ORDER_FENCE          /* peer, link (from the machine) */
 };
@@ -54,7 +54,7 @@ enum fabric_answer_kind {
     ANSWER_CONNECTED,  /* peer, link */
     ANSWER_POOL_ADDED, /* rank; after the ANSWER_LOCALs that announce it */
     ANSWER_POOL_GONE,  /* rank */
-    ANSWER_LINK_GONE   /* peer, link: a pool that went in mid-write took the connection with it */
+    ANSWER_LINK_GONE   /* peer, link: the provider has broken it */
 };
 
 struct fabric_answer {
@@ -72,9 +72,9 @@ struct fabric_answer {
 
 struct effect_message {
     uint64_t entry;
-    uint32_t peer; /* index in the configuration; UINT32_MAX none */
-    uint32_t padding;
-    uint64_t padding_2; /* keeps what follows 16-aligned */
+    uint32_t peer;       /* index in the configuration; UINT32_MAX none */
+    uint32_t quiet_rank; /* UINT32_MAX; else no effect: nobody holds pages of that lost engine's */
+    uint64_t padding;    /* keeps what follows 16-aligned */
     /* struct sm_effect and its parts follow */
 };
 

@@ -10,6 +10,7 @@
 
 #define WINDOW_DEFAULT 64u
 #define PIECE_BYTES_DEFAULT (256u << 10)
+#define WRITES_DEFAULT 4096u
 
 enum status data_fabric_status(struct status_detail *out_detail, long code, const char *what)
 {
@@ -123,6 +124,7 @@ enum status data_open(const struct data_options *options, struct data **out_data
     data->options.window = options->window == 0 ? WINDOW_DEFAULT : options->window;
     data->options.piece_bytes =
         options->piece_bytes == 0 ? PIECE_BYTES_DEFAULT : options->piece_bytes;
+    data->options.writes_max = options->writes_max == 0 ? WRITES_DEFAULT : options->writes_max;
     enum status status = choose(data, out_detail);
     if (status == STATUS_OK) {
         status = data_fabric_status(
@@ -157,8 +159,9 @@ void data_close(struct data *data)
     while (data->finished != NULL && data_poll(data, &result, 1) > 0) {
     }
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
-        data_pool_remove(data, rank);
+        data_pool_retire(data, rank);
     }
+    data_release_pools(data);
     if (data->domain != NULL) {
         (void)fi_close(&data->domain->fid);
     }
@@ -224,42 +227,64 @@ enum status data_pool_add(struct data *data, uint32_t rank, void *base,
     if (rank >= SM_RANKS_MAX || layout->bytes == 0) {
         return status_fail(STATUS_FABRIC_POOL, out_detail, 0, "rank %u: no such pool", rank);
     }
-    data_pool_remove(data, rank);
     struct pool *pool = &data->pools[rank];
-    const uint32_t version = pool->version + 1u;
+    if (pool->used && !pool->retiring && pool->base == base &&
+        memcmp(&pool->layout, layout, sizeof *layout) == 0) {
+        return STATUS_OK; /* the same engine again: writes may run on it */
+    }
+    if (pool->used) {
+        return status_fail(STATUS_FABRIC_POOL, out_detail, 0,
+                           "rank %u: its pool of before has not been let go yet", rank);
+    }
     if (data->needs_local_mr) {
         TRY(register_memory(data, NULL, base, layout->bytes, FI_WRITE, &pool->local, out_detail));
     }
     pool->used = true;
     pool->base = base;
     pool->layout = *layout;
-    pool->version = version;
     return STATUS_OK;
 }
 
-void data_pool_remove(struct data *data, uint32_t rank)
+void data_pool_retire(struct data *data, uint32_t rank)
 {
     struct pool *pool = &data->pools[rank];
     if (!pool->used) {
+        data->pools_gone |= UINT64_C(1) << rank;
         return;
     }
+    pool->retiring = true;
     for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
-        struct link *link = &data->links[i];
-        if (!link->used) {
-            continue;
-        }
-        for (struct writing *w = link->first; w != NULL; w = w->next) {
-            if (w->from_rank == rank && !w->planned_out) {
+        for (struct writing *w = data->links[i].used ? data->links[i].first : NULL; w != NULL;
+             w = w->next) {
+            if (w->from_rank == rank && data_to_post(w)) {
                 data_fail(w, -ECANCELED, "the source pool was taken away");
             }
         }
-        /* What is posted reads from the pool: it has to end before the memory goes. */
-        for (uint32_t spins = 0; link->in_flight > 0 && spins < 1000u; spins++) {
-            data_reap(data, link);
+    }
+}
+
+void data_pool_quiet(struct data *data, uint32_t rank)
+{
+    data->pools[rank].quiet = data->pools[rank].used;
+}
+
+/* A connection over which a peer may still write into the pool. */
+static bool exposed(const struct data *data, uint32_t rank)
+{
+    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+        if (data->links[i].used && data->links[i].remote_keys[rank] != NULL) {
+            return true;
         }
-        if (link->in_flight > 0) {
-            data_link_close(data, link, "a pool was taken away under its writes");
-        } else if (link->remote_keys[rank] != NULL) {
+    }
+    return false;
+}
+
+static void release_pool(struct data *data, uint32_t rank)
+{
+    struct pool *pool = &data->pools[rank];
+    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+        struct link *link = &data->links[i];
+        if (link->used && link->remote_keys[rank] != NULL) {
             (void)fi_close(&link->remote_keys[rank]->fid);
             link->remote_keys[rank] = NULL;
         }
@@ -267,24 +292,41 @@ void data_pool_remove(struct data *data, uint32_t rank)
     if (pool->local != NULL) {
         (void)fi_close(&pool->local->fid);
     }
-    const uint32_t version = pool->version;
     memset(pool, 0, sizeof *pool);
-    pool->version = version;
+    data->pools_gone |= UINT64_C(1) << rank;
 }
 
-/* Keys of all our pools for this connection; new ones where a pool has changed. */
+/*
+ * A key that is closed stops only what has not begun: providers look at it when a message starts,
+ * and put the rest of that message where it belongs however much later it comes. So memory goes
+ * when the owner knows that no write can be under way, or when the connections are gone.
+ */
+void data_release_pools(struct data *data)
+{
+    for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
+        const struct pool *pool = &data->pools[rank];
+        if (pool->retiring && pool->reading == 0 && (pool->quiet || !exposed(data, rank))) {
+            release_pool(data, rank);
+        }
+    }
+}
+
+uint64_t data_pools_gone(struct data *data)
+{
+    data_release_pools(data);
+    const uint64_t gone = data->pools_gone;
+    data->pools_gone = 0;
+    return gone;
+}
+
+/* Keys of all our pools for this connection, where it has none yet. */
 enum status data_keys(struct data *data, struct link *link, struct status_detail *out_detail)
 {
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         const struct pool *pool = &data->pools[rank];
-        if (link->remote_keys[rank] != NULL && link->key_versions[rank] != pool->version) {
-            (void)fi_close(&link->remote_keys[rank]->fid);
-            link->remote_keys[rank] = NULL;
-        }
-        if (pool->used && link->remote_keys[rank] == NULL) {
+        if (pool->used && !pool->retiring && link->remote_keys[rank] == NULL) {
             TRY(register_memory(data, link, pool->base, pool->layout.bytes, FI_REMOTE_WRITE,
                                 &link->remote_keys[rank], out_detail));
-            link->key_versions[rank] = pool->version;
         }
     }
     return STATUS_OK;

@@ -70,7 +70,7 @@ enum status data_link_local(struct data *data, uint32_t peer, uint32_t number,
                             struct data_endpoint *out, struct status_detail *out_detail)
 {
     struct link *link = data_link_find(data, peer, number);
-    if (link == NULL) {
+    if (link == NULL || link->broken) {
         return status_fail(STATUS_NOT_FOUND, out_detail, 0, "no such connection");
     }
     memset(out, 0, sizeof *out);
@@ -80,7 +80,7 @@ enum status data_link_local(struct data *data, uint32_t peer, uint32_t number,
     TRY(data_keys(data, link, out_detail));
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         const struct pool *pool = &data->pools[rank];
-        if (!pool->used) {
+        if (!pool->used || pool->retiring) {
             continue;
         }
         struct data_region *region = &out->regions[out->region_count++];
@@ -117,15 +117,22 @@ static enum status explain_open(const struct data *data, enum status status,
 }
 
 /*
- * A connection that was given up before it stood is known to nobody who would fence it: the next
- * one takes its place. Its peer may have our keys and nothing to write with them.
+ * One that never stood is known to nobody who would fence it: the next one takes its place. One
+ * that stood is over, and the peer that begins anew has nothing more to write over it; its writes
+ * are reported when it is fenced, in the order that the owner knows of things.
  */
-static void close_given_up(struct data *data, uint32_t peer, uint32_t number)
+static void end_earlier(struct data *data, uint32_t peer, uint32_t number)
 {
     for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
         struct link *link = &data->links[i];
-        if (link->used && link->peer == peer && link->link < number && !link->connected) {
+        if (!link->used || link->peer != peer || link->link >= number) {
+            continue;
+        }
+        if (!link->connected) {
             data_link_close(data, link, "it never stood");
+        } else {
+            data_link_break(data, link, "the peer has begun another connection");
+            link->told = true;
         }
     }
 }
@@ -133,7 +140,7 @@ static void close_given_up(struct data *data, uint32_t peer, uint32_t number)
 enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
                            struct data_endpoint *out_endpoint, struct status_detail *out_detail)
 {
-    close_given_up(data, peer, number);
+    end_earlier(data, peer, number);
     struct link *link = free_link(data);
     if (link == NULL || data_link_find(data, peer, number) != NULL) {
         return status_fail(STATUS_TOO_LARGE, out_detail, 0, "more than %u connections",
@@ -162,7 +169,7 @@ enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
 static void end_writes_to(struct link *link, uint32_t rank)
 {
     for (struct writing *w = link->first; w != NULL; w = w->next) {
-        if (w->to_rank == rank && !w->planned_out) {
+        if (w->to_rank == rank && data_to_post(w)) {
             data_fail(w, -ECANCELED, "the destination's pool was taken away");
         }
     }
@@ -199,7 +206,7 @@ enum status data_link_connect(struct data *data, uint32_t peer, uint32_t number,
                               struct status_detail *out_detail)
 {
     struct link *link = data_link_find(data, peer, number);
-    if (link == NULL || remote_ranks == 0 || remote_ranks > SM_RANKS_MAX ||
+    if (link == NULL || link->broken || remote_ranks == 0 || remote_ranks > SM_RANKS_MAX ||
         remote->region_count > DATA_REGIONS_MAX || remote->size == 0 ||
         remote->size > sizeof remote->bytes) {
         return status_fail(STATUS_FABRIC_PEER, out_detail, 0,
@@ -231,7 +238,7 @@ enum status data_link_connect(struct data *data, uint32_t peer, uint32_t number,
     return STATUS_OK;
 }
 
-void data_link_close(struct data *data, struct link *link, const char *why)
+static void close_parts(struct link *link)
 {
     /* The endpoint first: it ends what is in flight; then the keys, so that nothing new can land.
      */
@@ -242,6 +249,7 @@ void data_link_close(struct data *data, struct link *link, const char *why)
         if (link->remote_keys[rank] != NULL) {
             (void)fi_close(&link->remote_keys[rank]->fid);
         }
+        link->remote_keys[rank] = NULL;
     }
     if (link->queue != NULL) {
         (void)fi_close(&link->queue->fid);
@@ -249,15 +257,60 @@ void data_link_close(struct data *data, struct link *link, const char *why)
     if (link->addresses != NULL) {
         (void)fi_close(&link->addresses->fid);
     }
+    link->endpoint = NULL;
+    link->queue = NULL;
+    link->addresses = NULL;
+    link->wait_fd = -1;
+}
+
+void data_link_break(struct data *data, struct link *link, const char *why)
+{
+    if (link->broken) {
+        return;
+    }
+    data_collect(data, link); /* what has arrived has arrived */
+    close_parts(link);
+    for (struct writing *w = link->first; w != NULL; w = w->next) {
+        if (w->in_flight > 0) {
+            data->pools[w->from_rank].reading -= w->in_flight;
+            w->in_flight = 0;
+        }
+        data_fail(w, -ECANCELED, why);
+    }
+    link->in_flight = 0;
+    free(link->operations);
+    link->operations = NULL;
+    link->free_operations = NULL;
+    link->broken = true;
+    (void)snprintf(link->why, sizeof link->why, "%s", why);
+}
+
+void data_link_close(struct data *data, struct link *link, const char *why)
+{
+    data_link_break(data, link, why);
     while (link->first != NULL) {
         struct writing *writing = link->first;
         link->first = writing->next;
-        data_fail(writing, -ECANCELED, why);
         data_finish(data, writing);
     }
-    free(link->operations);
     memset(link, 0, sizeof *link);
     link->wait_fd = -1;
+}
+
+bool data_broken(struct data *data, uint32_t *out_peer, uint32_t *out_link,
+                 char out_text[DATA_TEXT_BYTES])
+{
+    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+        struct link *link = &data->links[i];
+        if (link->used && link->broken && !link->told) {
+            link->told = true;
+            *out_peer = link->peer;
+            *out_link = link->link;
+            memcpy(out_text, link->why, sizeof link->why);
+            return true;
+        }
+    }
+    return false;
 }
 
 void data_link_fence(struct data *data, uint32_t peer, uint32_t number)

@@ -17,10 +17,12 @@
 
 struct pool {
     bool used;
+    bool retiring; /* announced no more; kept until nothing can touch it */
+    bool quiet;    /* no peer's write can touch it any more: the owner has said so */
     unsigned char *base;
     struct pool_layout layout;
     struct fid_mr *local; /* for reading out of it; NULL when the provider needs none */
-    uint32_t version;
+    uint32_t reading;     /* operations in flight that read from it */
 };
 
 /* One write on its way: its spans are found when it is taken, cut into pieces as it is posted. */
@@ -53,6 +55,9 @@ struct operation {
 struct link {
     bool used;
     bool connected;
+    bool broken;               /* closed; its writes are not reported before it is fenced */
+    bool told;                 /* data_broken has named it */
+    char why[DATA_TEXT_BYTES]; /* it is broken */
     uint32_t peer;
     uint32_t link;
     uint32_t remote_ranks;
@@ -60,7 +65,6 @@ struct link {
     struct fid_cq *queue;
     struct fid_av *addresses;
     struct fid_mr *remote_keys[SM_RANKS_MAX]; /* our pools, for this peer to write into */
-    uint32_t key_versions[SM_RANKS_MAX];
     fi_addr_t remote;
     struct data_region regions[SM_RANKS_MAX];
     struct pool_layout layouts[SM_RANKS_MAX]; /* pages 0: not announced */
@@ -87,6 +91,7 @@ struct data {
     struct link links[DATA_LINKS_MAX];
     struct writing *finished; /* to be reported */
     struct writing *finished_last;
+    uint64_t pools_gone; /* a bit for each rank, to be reported */
     struct data_counters counters;
 };
 
@@ -94,12 +99,24 @@ struct data {
 enum status data_fabric_status(struct status_detail *out_detail, long code, const char *what);
 
 struct link *data_link_find(struct data *data, uint32_t peer, uint32_t link);
-/* Closes everything of the link and reports its writes as failed. */
+/* Closes everything of the link: nothing lands over it any more. Its writes wait for the fence. */
+void data_link_break(struct data *data, struct link *link, const char *why);
+/* The same, reports its writes as failed, and forgets it. */
 void data_link_close(struct data *data, struct link *link, const char *why);
+/* Lets go of pools that are retiring and that nothing can touch any more. */
+void data_release_pools(struct data *data);
 void data_finish(struct data *data, struct writing *writing);
 void data_fail(struct writing *writing, int32_t code, const char *text);
+/* Moves writes that are over to the finished ones; a broken link's wait for the fence. */
+void data_collect(struct data *data, struct link *link);
 void data_post(struct data *data, struct link *link);
 void data_reap(struct data *data, struct link *link);
 enum status data_keys(struct data *data, struct link *link, struct status_detail *out_detail);
+
+/* Whether pieces of it are still to be posted. */
+static inline bool data_to_post(const struct writing *writing)
+{
+    return !writing->planned_out || writing->has_kept;
+}
 
 #endif

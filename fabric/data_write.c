@@ -42,11 +42,12 @@ static void begin_plan(struct data *data, struct link *link, struct writing *wri
                        const struct data_write *write)
 {
     struct status_detail detail;
-    if (link == NULL || !link->connected) {
+    if (link == NULL || !link->connected || link->broken) {
         data_fail(writing, -ENOTCONN, "the peer is not connected");
         return;
     }
-    if (write->from_rank >= SM_RANKS_MAX || !data->pools[write->from_rank].used) {
+    if (write->from_rank >= SM_RANKS_MAX || !data->pools[write->from_rank].used ||
+        data->pools[write->from_rank].retiring) {
         data_fail(writing, -EINVAL, "the source rank has no pool");
         return;
     }
@@ -67,7 +68,7 @@ static void begin_plan(struct data *data, struct link *link, struct writing *wri
 enum status data_write(struct data *data, const struct data_write *write)
 {
     struct link *link = data_link_find(data, write->peer, write->link);
-    if (link != NULL && link->writing_count >= DATA_WRITES_MAX) {
+    if (link != NULL && link->writing_count >= data->options.writes_max) {
         return STATUS_AGAIN;
     }
     const uint64_t spans = plan_spans_max(write->from.count, write->to.count);
@@ -144,13 +145,15 @@ static bool post_operation(struct data *data, struct link *link, struct writing 
         return false;
     }
     if (code != 0) {
-        data_fail(writing, (int32_t)code, fi_strerror((int)-code));
-        return true;
+        data->counters.failures++;
+        data_link_break(data, link, fi_strerror((int)-code));
+        return false;
     }
     link->free_operations = operation->next_free;
     operation->writing = writing;
     operation->bytes = bytes;
     writing->in_flight++;
+    data->pools[writing->from_rank].reading++;
     link->in_flight++;
     data->counters.operations++;
     return true;
@@ -186,8 +189,9 @@ static bool post_from(struct data *data, struct link *link, struct writing *writ
     if (count == 0 || post_operation(data, link, writing, pieces, count)) {
         return true;
     }
-    /* The provider is full: the plan goes back to where it was. */
-    *writing = before;
+    if (!link->broken) {
+        *writing = before; /* the provider is full: the plan goes back to where it was */
+    }
     return false;
 }
 
@@ -204,13 +208,13 @@ static void unlink_writing(struct link *link, struct writing *before, struct wri
     link->writing_count--;
 }
 
-static void collect_done(struct data *data, struct link *link)
+void data_collect(struct data *data, struct link *link)
 {
     struct writing *before = NULL;
     struct writing *writing = link->first;
-    while (writing != NULL) {
+    while (writing != NULL && !link->broken) {
         struct writing *next = writing->next;
-        if (writing->planned_out && !writing->has_kept && writing->in_flight == 0) {
+        if (!data_to_post(writing) && writing->in_flight == 0) {
             unlink_writing(link, before, writing);
             data_finish(data, writing);
         } else {
@@ -227,28 +231,29 @@ void data_post(struct data *data, struct link *link)
         more = false;
         for (struct writing *w = link->first; w != NULL && link->free_operations != NULL;
              w = w->next) {
-            if (w->planned_out && !w->has_kept) {
+            if (!data_to_post(w)) {
                 continue;
             }
             if (!post_from(data, link, w)) {
-                collect_done(data, link);
+                data_collect(data, link);
                 return;
             }
             more = true;
         }
     }
-    collect_done(data, link);
+    data_collect(data, link);
 }
 
 /* ---- completions
  * ------------------------------------------------------------------------------------------ */
 
-static void operation_done(struct link *link, struct operation *operation)
+static void operation_done(struct data *data, struct link *link, struct operation *operation)
 {
     operation->next_free = link->free_operations;
     link->free_operations = operation;
     link->in_flight--;
     operation->writing->in_flight--;
+    data->pools[operation->writing->from_rank].reading--;
 }
 
 static bool reap_error(struct data *data, struct link *link)
@@ -262,10 +267,13 @@ static bool reap_error(struct data *data, struct link *link)
     if (operation == NULL) {
         return true; /* nothing of ours: a receive that nobody posted */
     }
-    operation_done(link, operation);
+    /*
+     * Whatever it was, nobody knows how much of which message is under way now, and the provider
+     * would begin another connection by itself. Both ends close theirs instead.
+     */
     data->counters.failures++;
-    data_fail(operation->writing, entry.err != 0 ? -entry.err : -EIO, fi_strerror(entry.err));
-    return true;
+    data_link_break(data, link, fi_strerror(entry.err != 0 ? entry.err : EIO));
+    return false;
 }
 
 void data_reap(struct data *data, struct link *link)
@@ -287,7 +295,7 @@ void data_reap(struct data *data, struct link *link)
             if (operation != NULL) {
                 operation->writing->bytes += operation->bytes;
                 data->counters.bytes += operation->bytes;
-                operation_done(link, operation);
+                operation_done(data, link, operation);
             }
         }
     }
@@ -296,8 +304,10 @@ void data_reap(struct data *data, struct link *link)
 uint32_t data_poll(struct data *data, struct data_result *out_results, uint32_t max)
 {
     for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
-        if (data->links[i].used) {
+        if (data->links[i].used && !data->links[i].broken) {
             data_reap(data, &data->links[i]);
+        }
+        if (data->links[i].used && !data->links[i].broken) {
             data_post(data, &data->links[i]);
         }
     }
@@ -338,12 +348,15 @@ void data_wait(struct data *data, int wake_fd, uint32_t timeout_ms)
     struct fid *queues[DATA_LINKS_MAX];
     nfds_t count = 1;
     fds[0] = (struct pollfd){wake_fd, POLLIN, 0};
-    if (data->finished != NULL) {
+    if (data->finished != NULL || data->pools_gone != 0) {
         return;
     }
     for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
         const struct link *link = &data->links[i];
-        if (!link->used) {
+        if (link->used && link->broken && !link->told) {
+            return;
+        }
+        if (!link->used || link->broken) {
             continue;
         }
         if (link->wait_fd < 0) {

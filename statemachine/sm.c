@@ -217,6 +217,20 @@ bool sm_pages_held(const struct sm *sm, uint32_t rank, uint32_t first, uint32_t 
     return false;
 }
 
+bool sm_slots_held(const struct sm *sm, uint32_t rank, uint32_t first, uint32_t count)
+{
+    if (rank >= sm->policy.ranks) {
+        return false;
+    }
+    const uint32_t quota = sm_aux_quota(sm);
+    for (uint32_t i = 0; i < count && first < quota && i < quota - first; i++) {
+        if (*sm_aux_entry(sm, rank, first + i) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void sm_counters(const struct sm *sm, struct sm_counters *out)
 {
     *out = sm->counters;

@@ -37,7 +37,7 @@ void *world_map(size_t bytes)
 
 static struct data *open_plane(const char *provider, uint32_t piece_bytes)
 {
-    const struct data_options options = {provider, "127.0.0.1", 16, piece_bytes};
+    const struct data_options options = {provider, "127.0.0.1", 16, piece_bytes, 0};
     struct status_detail detail;
     struct data *data = NULL;
     if (data_open(&options, &data, &detail) != STATUS_OK) {
@@ -64,8 +64,13 @@ static enum status run_errand(struct data *data, const struct world_peer *peer,
     case ERRAND_FENCE:
         data_link_fence(data, 0, desk->link);
         return STATUS_OK;
-    case ERRAND_POOL_REMOVE:
-        data_pool_remove(data, desk->rank);
+    case ERRAND_POOL_RETIRE:
+        data_pool_retire(data, desk->rank);
+        /* What is announced now; a connection that is closed announces nothing. */
+        (void)data_link_local(data, 0, desk->link, &desk->local, out_detail);
+        return STATUS_OK;
+    case ERRAND_POOL_QUIET:
+        data_pool_quiet(data, desk->rank);
         return STATUS_OK;
     case ERRAND_POOL_ADD:
         TRY(data_pool_add(data, desk->rank, peer->memory[desk->memory], &peer->layout, out_detail));
@@ -107,6 +112,9 @@ static void peer_process(const struct world_peer *peer, const char *provider)
             if (quits) {
                 _exit(0);
             }
+        }
+        if (!holds) {
+            atomic_fetch_or(&desk->gone, data_pools_gone(data));
         }
         if (holds) {
             pause_briefly();

@@ -34,7 +34,8 @@ enum world_errand {
     ERRAND_OPEN,        /* link; answers with local */
     ERRAND_CONNECT,     /* link, ranks, remote */
     ERRAND_FENCE,       /* link */
-    ERRAND_POOL_REMOVE, /* rank */
+    ERRAND_POOL_RETIRE, /* rank */
+    ERRAND_POOL_QUIET,  /* rank */
     ERRAND_POOL_ADD,    /* rank, memory; answers with local of link */
     ERRAND_HOLD,        /* stands still until the next errand */
     ERRAND_QUIT
@@ -51,6 +52,7 @@ struct world_desk {
     uint32_t memory;
     struct data_endpoint remote;
     struct data_endpoint local;
+    _Atomic uint64_t gone; /* ranks whose pools the peer has let go of */
     enum status status;
     char text[STATUS_DETAIL_BYTES];
 };

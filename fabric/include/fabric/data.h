@@ -9,19 +9,22 @@
  * completion queue and memory keys of its own. Fencing a connection closes them: nothing of that
  * peer can land any more, and nobody else is touched.
  *
- * Ownership: pools are lent (base must stay mapped until data_pool_remove or data_close). A write's
- * runs are copied.
+ * Ownership: pools are lent: base must stay mapped until data_pools_gone has named the rank, or
+ * data_close. A write's runs are copied.
  *
  * Threads: one owner thread calls everything.
  *
- * Limits: DATA_LINKS_MAX connections; `window` operations in flight a connection; DATA_WRITES_MAX
+ * Limits: DATA_LINKS_MAX connections; `window` operations in flight a connection; `writes_max`
  * writes waiting a connection, over that STATUS_AGAIN.
  *
  * Ordering: none between writes. A write is reported when all its bytes are visible at the
  * destination (delivery complete).
  *
- * Failure: a write that fails is reported with the provider's code and words. FABRIC_PROVIDER:
- * nothing that fits, with what was asked and what there is.
+ * Failure: an order that makes no sense, or whose pool is taken away, fails alone, with words. An
+ * error of the provider breaks the connection: it is closed at once, since nobody knows what is
+ * under way on it, and named by data_broken; its writes are reported as failed when it is fenced,
+ * so that the owner knows of the connection before it hears of them. FABRIC_PROVIDER: nothing that
+ * fits, with what was asked and what there is.
  */
 #ifndef FABRIC_DATA_H
 #define FABRIC_DATA_H
@@ -34,7 +37,6 @@
 #include <stdint.h>
 
 #define DATA_LINKS_MAX 256u
-#define DATA_WRITES_MAX 4096u
 #define DATA_ENDPOINT_BYTES_MAX 256u
 #define DATA_REGIONS_MAX SM_RANKS_MAX
 #define DATA_TEXT_BYTES 128u
@@ -46,6 +48,7 @@ struct data_options {
     const char *address;  /* of this host for the provider, "" any; shm ignores it */
     uint32_t window;      /* operations in flight a connection; 0: 64 */
     uint32_t piece_bytes; /* largest single operation; 0: 256 KiB */
+    uint32_t writes_max;  /* writes waiting a connection; 0: 4,096 */
 };
 
 enum status data_open(const struct data_options *options, struct data **out_data,
@@ -59,11 +62,24 @@ const char *data_explanation(const struct data *data);
 /* ---- pools
  * ------------------------------------------------------------------------------------------ */
 
-/* Registers a rank's pool; links opened before announce it with the next data_link_local. */
+/*
+ * Registers a rank's pool; links opened before announce it with the next data_link_local. The pool
+ * that the rank has already: nothing changes. STATUS_FABRIC_POOL: another one, while the pool of
+ * before has not been let go.
+ */
 enum status data_pool_add(struct data *data, uint32_t rank, void *base,
                           const struct pool_layout *layout, struct status_detail *out_detail);
-/* Fails what still reads it; after return nothing touches it. */
-void data_pool_remove(struct data *data, uint32_t rank);
+/*
+ * Begins to let go of a pool: it is announced no more, and what is not posted of writes out of it
+ * fails. It stays registered until nothing can touch it: no operation of ours reads it, and either
+ * data_pool_quiet was called or every connection that had a key to it has been closed. (A peer's
+ * message that has begun lands where it was meant to, even after its key is closed.)
+ */
+void data_pool_retire(struct data *data, uint32_t rank);
+/* No write of a peer can touch the rank's pool any more, now or later; before or after retire. */
+void data_pool_quiet(struct data *data, uint32_t rank);
+/* The ranks whose pools have been let go since the last call, a bit each: nothing touches them. */
+uint64_t data_pools_gone(struct data *data);
 
 /* ---- connections
  * ------------------------------------------------------------------------------------ */
@@ -89,7 +105,8 @@ struct data_endpoint {
 
 /*
  * Makes the endpoint for a connection; *out_endpoint is what the peer has to know. Connections of
- * that peer with a smaller number that never got to data_link_connect are closed.
+ * that peer with a smaller number are closed; writes of those that stood are reported when they are
+ * fenced.
  */
 enum status data_link_open(struct data *data, uint32_t peer, uint32_t link,
                            struct data_endpoint *out_endpoint, struct status_detail *out_detail);
@@ -103,6 +120,9 @@ enum status data_link_connect(struct data *data, uint32_t peer, uint32_t link,
 /* Closes every connection of the peer up to `link`. Its unfinished writes are reported as failed.
  */
 void data_link_fence(struct data *data, uint32_t peer, uint32_t link);
+/* A connection that the provider has broken, and why; each once. Fence it. */
+bool data_broken(struct data *data, uint32_t *out_peer, uint32_t *out_link,
+                 char out_text[DATA_TEXT_BYTES]);
 
 /* ---- writes
  * -------------------------------------------------------------------------------------------- */

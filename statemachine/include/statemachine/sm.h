@@ -101,6 +101,8 @@ bool sm_half_next(const struct sm *sm, uint32_t *cursor, struct sm_half_view *ou
 /* Whether any page of [first, first+count) of the rank's pool is held (live, draining,
  * quarantined). */
 bool sm_pages_held(const struct sm *sm, uint32_t rank, uint32_t first, uint32_t count);
+/* The same for metadata slots. */
+bool sm_slots_held(const struct sm *sm, uint32_t rank, uint32_t first, uint32_t count);
 
 /* The peer's name; empty for an index that names none. Borrowed from the machine. */
 struct sm_text sm_peer_name(const struct sm *sm, uint32_t peer);
