@@ -519,6 +519,9 @@ static enum status write_head_again(struct journal *journal)
 enum status journal_flush_fully(struct journal *journal)
 {
     if (journal->options.mode == JOURNAL_NO_SYNC) {
+        journal->names_unsynced = false;
+        journal->unflushed = false;
+        journal->durable = journal->meta.last; /* as durable as this mode promises */
         return STATUS_OK;
     }
     if (journal->names_unsynced) {

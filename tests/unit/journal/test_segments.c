@@ -332,10 +332,11 @@ static void wait_durable(const struct submitted *s)
     }
 }
 
-static void start(struct submitted *s, uint64_t segment_bytes, uint64_t keep_bytes)
+static void start_in_mode(struct submitted *s, enum journal_mode mode, uint64_t segment_bytes,
+                          uint64_t keep_bytes)
 {
     const struct journal_options options = {
-        .path = directory, .mode = JOURNAL_SYNC, .segment_bytes = segment_bytes};
+        .path = directory, .mode = mode, .segment_bytes = segment_bytes};
     struct journal *journal = NULL;
     struct journal_identity identity;
     struct status_detail detail;
@@ -345,6 +346,11 @@ static void start(struct submitted *s, uint64_t segment_bytes, uint64_t keep_byt
     s->wake_fd = eventfd(0, EFD_NONBLOCK);
     const struct writer_options writer = {s->wake_fd, {keep_bytes, 0}};
     cr_assert_eq(writer_start(journal, &writer, &s->writer, &detail), STATUS_OK);
+}
+
+static void start(struct submitted *s, uint64_t segment_bytes, uint64_t keep_bytes)
+{
+    start_in_mode(s, JOURNAL_SYNC, segment_bytes, keep_bytes);
 }
 
 static uint64_t bytes_on_disk(void)
@@ -417,6 +423,29 @@ Test(segments, a_snapshot_that_breaks_off_gives_no_segment_and_loses_no_entry)
     cr_assert_eq(counters.segments_begun, 1u);
     journal_close(writer_stop(s.writer));
     (void)close(s.wake_fd);
+}
+
+/* A new journal, a segment in between, and the journal opened again: each has been a way to hear
+ * nothing more. */
+Test(segments, each_mode_says_when_it_is_durable)
+{
+    for (enum journal_mode mode = JOURNAL_SYNC; mode <= JOURNAL_NO_SYNC; mode++) {
+        struct writer_counters counters;
+        for (uint32_t life = 0; life < 2u; life++) {
+            struct submitted s;
+            start_in_mode(&s, mode, 4096, 0);
+            submit_entry(&s, 100);
+            wait_durable(&s);
+            submit_snapshot(&s);
+            submit_entry(&s, 100);
+            wait_durable(&s);
+            writer_counters(s.writer, &counters);
+            cr_assert_eq(counters.segments_begun, 1u);
+            cr_assert_eq(counters.failures, 0u);
+            journal_close(writer_stop(s.writer));
+            (void)close(s.wake_fd);
+        }
+    }
 }
 
 static void write_until_killed(_Atomic uint64_t *acknowledged)
