@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,29 +123,6 @@ enum status journal_identity(struct journal *journal, struct journal_identity *o
     return STATUS_OK;
 }
 
-static enum status new_identity(struct journal *journal)
-{
-    struct segment *segment = journal_newest(journal);
-    struct segment_meta *meta = &journal->meta;
-    MDB_txn *txn = NULL;
-    memset(meta, 0, sizeof *meta);
-    meta->first = 1;
-    while (meta->node_id == 0) {
-        if (getrandom(&meta->node_id, sizeof meta->node_id, 0) != (ssize_t)sizeof meta->node_id) {
-            return journal_lmdb_status(journal, errno, "no random number for its identity");
-        }
-    }
-    TRY(journal_lmdb_status(journal, mdb_txn_begin(segment->env, NULL, 0, &txn),
-                            "it cannot be written"));
-    const enum status status = segment_put_meta(journal, segment, txn, meta);
-    if (status != STATUS_OK) {
-        mdb_txn_abort(txn);
-        return status;
-    }
-    TRY(journal_lmdb_status(journal, mdb_txn_commit(txn), "it cannot be written"));
-    return journal_lmdb_status(journal, mdb_env_sync(segment->env, 1), "it cannot be written");
-}
-
 /* ---- open
  * -------------------------------------------------------------------------------------------------
  */
@@ -174,6 +152,18 @@ static enum status sync_parent(struct journal *journal)
     return journal_lmdb_status(journal, code, "the directory above it cannot be synced");
 }
 
+static enum status make_first_segment(struct journal *journal)
+{
+    uint64_t node_id = 0;
+    while (node_id == 0) {
+        if (getrandom(&node_id, sizeof node_id, 0) != (ssize_t)sizeof node_id) {
+            return journal_lmdb_status(journal, errno, "no random number for its identity");
+        }
+    }
+    TRY(journal_first_segment(journal, node_id));
+    return sync_parent(journal);
+}
+
 static enum status open_for_writing(struct journal *journal)
 {
     TRY(make_directory(journal));
@@ -181,29 +171,23 @@ static enum status open_for_writing(struct journal *journal)
     TRY(journal_scan(journal, true));
     if (journal->segment_count == 0) {
         TRY(journal_refuse_older(journal));
-        TRY(journal_add_segment(journal, 1));
+        return make_first_segment(journal);
     }
     TRY(segment_open(journal, journal_newest(journal), true));
     const enum status status = read_newest(journal, &journal->meta);
-    if (status == STATUS_OK) {
-        /* The last process may have died between a name and its sync, or before a flush. */
-        journal->names_unsynced = true;
-        journal->unflushed = true;
-        return journal_flush_fully(journal);
-    }
-    if (status != STATUS_NOT_FOUND) {
-        return status;
-    }
-    if (journal_newest(journal)->first != 1) {
+    if (status == STATUS_NOT_FOUND) {
         return status_fail(STATUS_JOURNAL_DAMAGED, &journal->detail, 0,
-                           "journal %s: its newest segment has no head; remove that file to go "
-                           "back to the end of the segment before, or run `stateroom repair`",
-                           journal->path);
+                           "journal %s: the segment from entry %" PRIu64 " has no head: it is not "
+                           "whole; move that file away to go back to the end of the segment "
+                           "before, or run `stateroom repair`",
+                           journal->path, journal_newest(journal)->first);
     }
-    TRY(new_identity(journal));
+    TRY(status);
+    /* The last process may have died between a name and its sync, or before a flush. */
     journal->names_unsynced = true;
-    TRY(journal_flush(journal));
-    return sync_parent(journal);
+    journal->uncertain = true;
+    journal_keep_heads(journal);
+    return journal_flush_fully(journal);
 }
 
 static enum status open_for_reading(struct journal *journal)
@@ -326,6 +310,7 @@ enum status journal_begin_batch(struct journal *journal)
     if (journal->write != NULL) {
         return STATUS_OK;
     }
+    TRY(journal_mend(journal));
     journal->pending = journal->meta;
     return journal_lmdb_status(
         journal, mdb_txn_begin(journal_newest(journal)->env, NULL, 0, &journal->write),
@@ -355,6 +340,7 @@ static enum status ensure_space(struct journal *journal)
     if (journal->write != NULL) {
         return STATUS_OK;
     }
+    TRY(journal_mend(journal));
     (void)mdb_env_info(newest->env, &info);
     if (segment_bytes(newest) > (uint64_t)info.me_mapsize / 4u * 3u &&
         info.me_mapsize < journal->options.map_bytes_max) {
@@ -472,10 +458,11 @@ static enum status commit(struct journal *journal)
     const int code = mdb_txn_commit(txn);
     if (code != MDB_SUCCESS) {
         journal->pending = journal->meta;
+        journal->uncertain = journal->options.mode != JOURNAL_NO_SYNC;
         return journal_lmdb_status(journal, code, "a batch cannot be committed");
     }
     /* This commit's flush of its pages carried the head of the one before. */
-    const bool carried = !journal->flush_failed && !journal->names_unsynced;
+    const bool carried = !journal->names_unsynced;
     const bool at_once = journal->options.mode != JOURNAL_SYNC && carried;
     journal->durable = at_once   ? journal->pending.last
                        : carried ? journal->meta.last
@@ -483,6 +470,7 @@ static enum status commit(struct journal *journal)
     journal->meta = journal->pending;
     journal->unflushed = true;
     journal_read_pause(journal); /* reads of this handle see the batch from now on */
+    journal_keep_heads(journal);
     return STATUS_OK;
 }
 
@@ -491,11 +479,8 @@ enum status journal_commit_ahead(struct journal *journal)
     if (journal->write == NULL) {
         return STATUS_OK;
     }
-    if (journal->names_unsynced || journal->flush_failed) {
-        TRY(commit(journal));
-        return journal_flush(journal);
-    }
-    return commit(journal);
+    TRY(commit(journal));
+    return journal->names_unsynced ? journal_flush(journal) : STATUS_OK;
 }
 
 uint64_t journal_durable(const struct journal *journal)
@@ -503,23 +488,11 @@ uint64_t journal_durable(const struct journal *journal)
     return journal->durable;
 }
 
-/*
- * After a flush that failed the head of the last commit may be anywhere, and the system may think
- * that it is on disk: another commit writes it again, and must be flushed before one after it
- * reuses the pages of the head before.
- */
-static enum status write_head_again(struct journal *journal)
-{
-    TRY(journal_begin_batch(journal));
-    TRY(commit(journal));
-    journal->flush_failed = false;
-    return STATUS_OK;
-}
-
 enum status journal_flush_fully(struct journal *journal)
 {
     if (journal->options.mode == JOURNAL_NO_SYNC) {
         journal->names_unsynced = false;
+        journal->uncertain = false;
         journal->unflushed = false;
         journal->durable = journal->meta.last; /* as durable as this mode promises */
         return STATUS_OK;
@@ -528,20 +501,17 @@ enum status journal_flush_fully(struct journal *journal)
         TRY(journal_sync_names(journal));
         journal->names_unsynced = false;
     }
-    if (!journal->unflushed) {
-        journal->durable = journal->meta.last;
-        return STATUS_OK;
+    enum status status = STATUS_OK;
+    if (journal->unflushed || journal->uncertain) {
+        status = injected(journal);
+        status = status == STATUS_OK ? journal_mend(journal) : status;
     }
-    if (journal->flush_failed) {
-        TRY(write_head_again(journal));
+    if (status == STATUS_OK && journal->unflushed) {
+        status = journal_lmdb_status(journal, mdb_env_sync(journal_newest(journal)->env, 1),
+                                     "its last batch cannot be flushed");
     }
-    enum status status = injected(journal);
-    status = status == STATUS_OK
-                 ? journal_lmdb_status(journal, mdb_env_sync(journal_newest(journal)->env, 1),
-                                       "its last batch cannot be flushed")
-                 : status;
-    journal->flush_failed = status != STATUS_OK;
-    journal->unflushed = status != STATUS_OK;
+    journal->uncertain = status != STATUS_OK;
+    journal->unflushed = journal->unflushed && status != STATUS_OK;
     journal->durable = status == STATUS_OK ? journal->meta.last : journal->durable;
     return status;
 }
@@ -549,8 +519,8 @@ enum status journal_flush_fully(struct journal *journal)
 enum status journal_flush(struct journal *journal)
 {
     /* Without power loss the last batch is there already. */
-    const bool needless = journal->options.mode == JOURNAL_PROCESS && !journal->flush_failed &&
-                          !journal->names_unsynced;
+    const bool needless =
+        journal->options.mode == JOURNAL_PROCESS && !journal->uncertain && !journal->names_unsynced;
     return needless ? STATUS_OK : journal_flush_fully(journal);
 }
 

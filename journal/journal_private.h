@@ -7,6 +7,7 @@
 #include "schemas/lock_file.h"
 
 #include <lmdb.h>
+#include <sys/types.h>
 #include <time.h>
 
 /*
@@ -40,6 +41,9 @@ struct segment_meta {
 
 struct bundle;
 
+/* What LMDB writes of a head stands in the first sector of its page. */
+#define LMDB_HEAD_BYTES 512u
+
 struct journal {
     struct journal_options options;
     struct bundle *bundle; /* read from one file; NULL: from a directory */
@@ -57,8 +61,11 @@ struct journal {
     struct segment_meta pending; /* with the open batch */
     uint64_t durable;            /* entry up to which it is, as the mode says */
     bool unflushed;              /* the last commit waits for a flush, or for the next commit */
-    bool flush_failed;           /* where its head is nobody knows: see journal_flush */
+    bool uncertain;              /* something failed: see journal_head.c */
     bool names_unsynced;         /* files were made or named, and the directory is not synced */
+    unsigned char heads[2][LMDB_HEAD_BYTES]; /* of the newest segment, after the last commit */
+    off_t heads_apart;
+    bool heads_kept;
     enum status fault;
     uint32_t fault_after;
     struct status_detail detail;
@@ -68,6 +75,12 @@ struct journal {
 enum status journal_begin_batch(struct journal *journal);
 /* Where the open batch goes. */
 struct segment *journal_written(struct journal *journal);
+
+/* Remembers the heads of the newest segment, as a commit has left them. */
+void journal_keep_heads(struct journal *journal);
+/* The newest segment as it was after the last commit that returned, on disk and open; must succeed
+ * before anything is written or flushed. */
+enum status journal_mend(struct journal *journal);
 
 /* Translates LMDB's and the system's codes; the only place that knows them. */
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what);
@@ -88,11 +101,15 @@ enum status journal_sync_names(struct journal *journal);
 /* What journal_flush does in mode SYNC, also in mode PROCESS. */
 enum status journal_flush_fully(struct journal *journal);
 enum status journal_remove_oldest(struct journal *journal);
+/* Makes the first segment of a new journal: whole, or it never was. */
+enum status journal_first_segment(struct journal *journal, uint64_t node_id);
 /* Removes a segment that was begun. */
 void journal_drop_next(struct journal *journal);
 /* Opens it if it is not open; `create`: for writing, and makes it if it is missing. */
 enum status segment_open(struct journal *journal, struct segment *segment, bool create);
 void segment_close(struct segment *segment);
+/* LMDB could not write a head and refuses everything until it is opened again. */
+bool segment_is_stuck(const struct segment *segment);
 enum status segment_get_meta(struct journal *journal, struct segment *segment, MDB_txn *txn,
                              struct segment_meta *out_meta);
 enum status segment_put_meta(struct journal *journal, struct segment *segment, MDB_txn *txn,

@@ -213,6 +213,16 @@ void segment_close(struct segment *segment)
     *segment = (struct segment){.first = segment->first};
 }
 
+bool segment_is_stuck(const struct segment *segment)
+{
+    MDB_txn *txn = NULL;
+    const int code = mdb_txn_begin(segment->env, NULL, MDB_RDONLY, &txn);
+    if (code == MDB_SUCCESS) {
+        mdb_txn_abort(txn);
+    }
+    return code == MDB_PANIC;
+}
+
 enum status segment_begin_reading(struct journal *journal, struct segment *segment,
                                   MDB_txn **out_txn)
 {
@@ -366,7 +376,9 @@ enum status journal_refuse_older(struct journal *journal)
 bool journal_segment_full(const struct journal *journal)
 {
     const struct segment *newest = &journal->segments[journal->segment_count - 1u];
-    return journal->options.segment_bytes != 0 &&
+    /* However large the snapshot that it begins with: without an entry it is not full. */
+    return journal->options.segment_bytes != 0 && newest->env != NULL &&
+           journal->meta.last >= newest->first &&
            segment_bytes(newest) >= journal->options.segment_bytes;
 }
 
@@ -381,16 +393,12 @@ void journal_drop_next(struct journal *journal)
     (void)unlink(lock);
 }
 
-enum status journal_segment_begin(struct journal *journal, uint64_t now_ns)
+/* An empty segment to be, in a batch of its own, after what `meta` says. */
+static enum status open_next(struct journal *journal, const struct segment_meta *meta,
+                             uint64_t now_ns)
 {
-    if (journal->write != NULL || journal->next.env != NULL) {
-        return status_fail(STATUS_INVALID, &journal->detail, 0,
-                           "journal %s: a segment cannot begin in a batch", journal->path);
-    }
-    /* The old one ends here: after this nothing makes it durable any more. */
-    TRY(journal_flush_fully(journal));
     journal_drop_next(journal);
-    journal->next.first = journal->meta.last + 1u;
+    journal->next.first = meta->last + 1u;
     enum status status = segment_open(journal, &journal->next, true);
     if (status == STATUS_OK) {
         status =
@@ -401,12 +409,23 @@ enum status journal_segment_begin(struct journal *journal, uint64_t now_ns)
         journal_drop_next(journal);
         return status;
     }
-    struct segment_meta *meta = &journal->pending;
-    *meta = journal->meta;
-    meta->first = journal->next.first;
-    memcpy(meta->before, meta->chain, sizeof meta->before);
-    meta->began_ns = now_ns;
+    struct segment_meta *pending = &journal->pending;
+    *pending = *meta;
+    pending->first = journal->next.first;
+    memcpy(pending->before, pending->chain, sizeof pending->before);
+    pending->began_ns = now_ns;
     return STATUS_OK;
+}
+
+enum status journal_segment_begin(struct journal *journal, uint64_t now_ns)
+{
+    if (journal->write != NULL || journal->next.env != NULL) {
+        return status_fail(STATUS_INVALID, &journal->detail, 0,
+                           "journal %s: a segment cannot begin in a batch", journal->path);
+    }
+    /* The old one ends here: after this nothing makes it durable any more. */
+    TRY(journal_flush_fully(journal));
+    return open_next(journal, &journal->meta, now_ns);
 }
 
 static enum status publish_next(struct journal *journal)
@@ -427,6 +446,12 @@ static enum status publish_next(struct journal *journal)
     return STATUS_OK;
 }
 
+/* It takes the newest one's place when that has no entry: the two have one name. */
+static bool replaces_newest(struct journal *journal)
+{
+    return journal->segment_count > 0 && journal_newest(journal)->first == journal->next.first;
+}
+
 static enum status finish_next(struct journal *journal)
 {
     TRY(segment_put_meta(journal, &journal->next, journal->write, &journal->pending));
@@ -437,29 +462,43 @@ static enum status finish_next(struct journal *journal)
         TRY(journal_lmdb_status(journal, mdb_env_sync(journal->next.env, 1),
                                 "a segment cannot be synced"));
     }
-    TRY(journal_add_segment(journal, journal->next.first));
+    const uint32_t count = journal->segment_count;
+    if (!replaces_newest(journal)) {
+        TRY(journal_add_segment(journal, journal->next.first));
+    }
     const enum status status = publish_next(journal);
     if (status != STATUS_OK) {
-        journal->segment_count--;
+        journal->segment_count = count;
     }
     return status;
 }
 
 enum status journal_segment_end(struct journal *journal)
 {
+    const uint32_t before = journal->segment_count; /* 0: this is the journal's first */
     const enum status status = finish_next(journal);
     if (status != STATUS_OK) {
         journal_abort(journal);
         return status;
     }
     const uint64_t first = journal->next.first;
-    segment_close(&journal->segments[journal->segment_count - 2u]);
+    if (before > 0) {
+        segment_close(&journal->segments[before - 1u]);
+    }
     *journal_newest(journal) = journal->next;
     journal->next = (struct segment){.first = first};
     journal->meta = journal->pending;
     /* The segment is there; nothing in it is durable before its name is. */
     journal->names_unsynced = true;
+    journal_keep_heads(journal);
     return journal_flush(journal);
+}
+
+enum status journal_first_segment(struct journal *journal, uint64_t node_id)
+{
+    const struct segment_meta nothing = {.node_id = node_id};
+    TRY(open_next(journal, &nothing, 0));
+    return journal_segment_end(journal);
 }
 
 /* ---- looking and removing
@@ -530,7 +569,9 @@ enum status journal_remove_oldest(struct journal *journal)
     journal->segment_count--;
     memmove(journal->segments, journal->segments + 1,
             journal->segment_count * sizeof journal->segments[0]);
-    return STATUS_OK;
+    /* Before the next one goes: a power loss must not bring this one back without that one. */
+    journal->names_unsynced = true;
+    return journal_flush(journal);
 }
 
 enum status journal_trim_before(struct journal *journal, uint64_t number, uint32_t *out_removed)

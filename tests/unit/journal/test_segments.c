@@ -156,6 +156,50 @@ Test(segments, one_that_is_given_up_never_was)
     expect_well(r.next - 1u);
 }
 
+/* Two segments of one name: trimming the older one took the file of both. */
+Test(segments, one_without_an_entry_is_replaced)
+{
+    const struct journal_retention one_only = {1, 0};
+    struct recording r = {0};
+    uint32_t removed = 0;
+    record_begin(&r, JOURNAL_SYNC, 0);
+    record_command(&r, 0, 0);
+    another_segment(&r, NOW);
+    const uint64_t last = r.next - 1u;
+    cr_assert_eq(journal_segment_count(r.journal), 2u);
+    cr_assert_not(journal_segment_full(r.journal));
+    another_segment(&r, NOW + 1u);
+    cr_assert_eq(journal_segment_count(r.journal), 2u);
+    cr_assert_eq(journal_trim(r.journal, &one_only, NOW + 2u, &removed), STATUS_OK);
+    cr_assert_eq(removed, 1u);
+    record_command(&r, 1, 0);
+    cr_assert_eq(journal_commit(r.journal), STATUS_OK);
+    journal_close(r.journal);
+    expect_well(r.next - 1u - last);
+}
+
+/* A power loss while a journal is made must not leave a directory that no program opens. */
+Test(segments, a_new_journal_is_whole_or_was_never_there)
+{
+    const struct journal_options reading = {.path = directory, .read_only = true};
+    struct journal *reader = NULL;
+    struct status_detail detail;
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/next.mdb", directory);
+    FILE *file = fopen(path, "wb");
+    cr_assert_not_null(file);
+    cr_assert_eq(fwrite("half of one", 1, 11, file), 11u);
+    cr_assert_eq(fclose(file), 0);
+    cr_assert_eq(journal_open(&reading, &reader, &detail), STATUS_NOT_FOUND, "%s", detail.text);
+    struct recording r = {0};
+    record_begin(&r, JOURNAL_SYNC, 0);
+    record_command(&r, 0, 0);
+    cr_assert_eq(journal_commit(r.journal), STATUS_OK);
+    journal_close(r.journal);
+    cr_assert_neq(access(path, F_OK), 0);
+    expect_well(r.next - 1u);
+}
+
 Test(segments, the_oldest_go_by_age_and_by_size_and_the_rest_replays)
 {
     struct recording r = {0};

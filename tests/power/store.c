@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store.h"
+
+#include "journal/journal_recover.h"
+#include "journal/journal_verify.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENTRY_BYTES_MAX 16384u
+#define TRANSITIONS 8u
+
+struct journal_record store_entry(uint64_t number)
+{
+    static unsigned char bytes[ENTRY_BYTES_MAX];
+    static unsigned char scratch[1u << 18];
+    static char text[400];
+    static uint64_t also[TRANSITIONS];
+    struct codec_arena arena;
+    struct codec_entry entry;
+    struct sm_transition transitions[TRANSITIONS];
+    size_t size = 0;
+    memset(&entry, 0, sizeof entry);
+    memset(transitions, 0, sizeof transitions);
+    memset(text, (int)('a' + number % 26u), sizeof text);
+    entry.input.kind = SM_IN_OPEN;
+    entry.input.room = 1u + number * 7919u % 23u;
+    entry.input.time_ns = number;
+    entry.transition_count = (uint32_t)(number * 31u % TRANSITIONS);
+    for (uint32_t i = 0; i < entry.transition_count; i++) {
+        transitions[i].kind = 1;
+        transitions[i].room = i % 3u == 2u ? entry.input.room + i : entry.input.room;
+        transitions[i].text = (struct sm_text){text, (uint32_t)(number * 17u % sizeof text)};
+    }
+    entry.transitions = transitions;
+    codec_arena_init(&arena, scratch, sizeof scratch);
+    if (codec_entry_pack(&entry, &arena, bytes, sizeof bytes, &size) != STATUS_OK) {
+        abort();
+    }
+    const uint32_t others =
+        journal_other_rooms(transitions, entry.transition_count, entry.input.room, also);
+    return (struct journal_record){number, entry.input.room, 0, bytes, size, also, others};
+}
+
+struct look {
+    struct journal *journal;
+    struct status_detail detail;
+    char *text;
+    size_t text_size;
+};
+
+static enum store_state bad(const struct look *look, enum store_state state, const char *what)
+{
+    (void)snprintf(look->text, look->text_size, "%s: %s", what, look->detail.text);
+    return state;
+}
+
+static enum store_state compare(struct look *look)
+{
+    struct journal_identity identity;
+    struct journal_record found;
+    struct journal_fault_report report;
+    if (journal_verify(look->journal, &report, &look->detail) != STATUS_OK) {
+        return bad(look, STORE_BROKEN, "verify");
+    }
+    if (journal_identity(look->journal, &identity) != STATUS_OK) {
+        return bad(look, STORE_BROKEN, "identity");
+    }
+    for (uint64_t n = identity.first; n != 0 && n <= identity.last; n++) {
+        const struct journal_record expected = store_entry(n);
+        if (journal_read(look->journal, n, &found) != STATUS_OK ||
+            found.payload_size != expected.payload_size || found.room != expected.room ||
+            memcmp(found.payload, expected.payload, found.payload_size) != 0) {
+            look->detail = *journal_detail(look->journal);
+            return bad(look, STORE_BROKEN, "an entry differs");
+        }
+    }
+    return STORE_WELL;
+}
+
+static enum store_state read_it(struct look *look, const char *path, uint64_t promised)
+{
+    const struct journal_options options = {.path = path, .read_only = true};
+    const enum status status = journal_open(&options, &look->journal, &look->detail);
+    if (status != STATUS_OK) {
+        return status == STATUS_NOT_FOUND && promised == 0 ? STORE_WELL
+                                                           : bad(look, STORE_BROKEN, "to read");
+    }
+    const enum store_state state = compare(look);
+    journal_close(look->journal);
+    return state;
+}
+
+/* What the next process does: opens it, and goes on. */
+static enum store_state go_on(struct look *look, uint64_t promised, uint64_t trimmed_to)
+{
+    struct journal_identity identity;
+    if (journal_identity(look->journal, &identity) != STATUS_OK) {
+        return bad(look, STORE_BROKEN, "identity");
+    }
+    if (identity.last < promised || identity.first > (trimmed_to > 1u ? trimmed_to : 1u)) {
+        (void)snprintf(look->text, look->text_size,
+                       "entries %" PRIu64 " to %" PRIu64 " are there, promised were %" PRIu64
+                       " to %" PRIu64,
+                       identity.first, identity.last, trimmed_to, promised);
+        return STORE_LOST;
+    }
+    for (uint64_t n = identity.last + 1u; n <= identity.last + 4u; n++) {
+        const struct journal_record record = store_entry(n);
+        if (journal_append(look->journal, &record) != STATUS_OK ||
+            (n % 2u == 0 && journal_commit(look->journal) != STATUS_OK)) {
+            look->detail = *journal_detail(look->journal);
+            return bad(look, STORE_BROKEN, "to go on");
+        }
+    }
+    return journal_commit(look->journal) == STATUS_OK ? compare(look)
+                                                      : bad(look, STORE_BROKEN, "to go on");
+}
+
+enum store_state store_look(const char *path, uint64_t promised, uint64_t trimmed_to,
+                            char *out_text, size_t text_size)
+{
+    struct look look = {.text = out_text, .text_size = text_size};
+    const struct journal_options options = {.path = path, .mode = JOURNAL_SYNC};
+    enum store_state state = read_it(&look, path, promised);
+    if (state != STORE_WELL) {
+        return state;
+    }
+    if (journal_open(&options, &look.journal, &look.detail) != STATUS_OK) {
+        return bad(&look, STORE_BROKEN, "to write");
+    }
+    state = go_on(&look, promised, trimmed_to);
+    journal_close(look.journal);
+    return state;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Entries whose bytes follow from their number, a row of random but repeatable work on a journal
+ * made of them, and the look at what is left of it.
+ */
+#ifndef TESTS_POWER_STORE_H
+#define TESTS_POWER_STORE_H
+
+#include "journal/journal.h"
+
+/* A whole protobuf entry, about `number`'s room and now and then another one. */
+struct journal_record store_entry(uint64_t number);
+
+enum store_state {
+    STORE_WELL = 0,
+    STORE_LOST,   /* it opens and verifies, and lacks what was promised */
+    STORE_BROKEN, /* it does not */
+    STORE_STATES
+};
+/*
+ * Opens the journal as a reader and as the next process would, compares every entry, and goes on
+ * writing. `promised`: entries up to this must be there; `trimmed_to`: none before this must.
+ */
+enum store_state store_look(const char *path, uint64_t promised, uint64_t trimmed_to,
+                            char *out_text, size_t text_size);
+
+#endif
