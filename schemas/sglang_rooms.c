@@ -57,15 +57,35 @@ static void drop(struct sglang_rooms *rooms, uint32_t index)
     rooms->free_first = index;
 }
 
-struct record *rooms_add(struct sglang_rooms *rooms, bool decode, uint64_t room, uint32_t peer,
-                         uint32_t rank)
+/*
+ * Forgets one room that needs no memory any more: it is over, or (old) of a connection before this
+ * one. Of those the machine speaks again at once, if it does; the rest ended with their connection,
+ * and nobody would ever say so.
+ */
+static void make_room(struct sglang_rooms *rooms, bool old)
 {
     for (uint32_t i = 0; i < rooms->options.rooms_max && rooms->free_first == NO_RECORD; i++) {
         const uint32_t index = rooms->hand;
+        const struct record *record = &rooms->records[index];
         rooms->hand = (rooms->hand + 1u) % rooms->options.rooms_max;
-        if (rooms->records[index].used && rooms->records[index].finished) {
+        if (record->used && (old ? record->old_link : record->finished)) {
             drop(rooms, index);
         }
+    }
+}
+
+struct record *rooms_add(struct sglang_rooms *rooms, bool decode, uint64_t room, uint32_t peer,
+                         uint32_t rank)
+{
+    if (rooms->free_first == NO_RECORD && rooms->record_count < rooms->options.rooms_max) {
+        rooms->records[rooms->record_count].next = NO_RECORD;
+        rooms->free_first = rooms->record_count++;
+    }
+    if (rooms->free_first == NO_RECORD) {
+        make_room(rooms, false);
+    }
+    if (rooms->free_first == NO_RECORD) {
+        make_room(rooms, true);
     }
     const uint32_t index = rooms->free_first;
     if (index == NO_RECORD) {
@@ -213,7 +233,8 @@ static bool make_tables(struct sglang_rooms *rooms)
         chains *= 2u;
     }
     rooms->chain_mask = chains - 1u;
-    rooms->records = calloc(max, sizeof *rooms->records);
+    rooms->free_first = NO_RECORD;
+    rooms->records = malloc(max * sizeof *rooms->records); /* touched as they are needed */
     rooms->chains = malloc(chains * sizeof *rooms->chains);
     rooms->peers = calloc(rooms->options.peers_max, sizeof *rooms->peers);
     rooms->pointers = calloc(rooms->entries, 8);
@@ -224,9 +245,6 @@ static bool make_tables(struct sglang_rooms *rooms)
     }
     for (uint32_t i = 0; i < chains; i++) {
         rooms->chains[i] = NO_RECORD;
-    }
-    for (uint32_t i = 0; i < max; i++) {
-        rooms->records[i].next = i + 1u < max ? i + 1u : NO_RECORD;
     }
     const uint32_t layers = rooms->options.geometry.layers;
     for (uint32_t i = 0; i < rooms->entries; i++) {
@@ -307,7 +325,7 @@ void sglang_rooms_peer_up(struct sglang_rooms *rooms, const struct sglang_rooms_
     peer->ranks = up->ranks;
     peer->page_tokens = up->page_tokens;
     peer->dtype = up->dtype;
-    for (uint32_t i = 0; i < rooms->options.rooms_max; i++) {
+    for (uint32_t i = 0; i < rooms->record_count; i++) {
         if (rooms->records[i].used && rooms->records[i].peer == up->peer) {
             rooms->records[i].old_link = true;
             rooms->records[i].before = false; /* what was on the old connection cannot come here */

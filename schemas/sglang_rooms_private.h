@@ -75,6 +75,7 @@ struct sglang_rooms {
     struct record *records;
     uint32_t *chains;
     uint32_t chain_mask;
+    uint32_t record_count; /* so many have ever been used: the first ones */
     uint32_t free_first;
     uint32_t hand; /* where the next look for a finished record begins */
     uint64_t generation_last;
