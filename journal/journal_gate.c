@@ -189,6 +189,11 @@ static void trim(struct gate *gate)
     while (gate->head != gate->tail && slot_at(gate, gate->head)->state != SLOT_WAITING) {
         gate->head += slot_at(gate, gate->head)->step;
     }
+    if (gate->head == gate->tail) {
+        /* Empty: from the start again, where the memory is warm. */
+        gate->head = 0;
+        gate->tail = 0;
+    }
 }
 
 static const struct sm_effect *take(struct gate *gate, struct slot *slot, uint64_t *out_number)

@@ -52,9 +52,22 @@ void journal_machine_forget(struct journal_machine *machine)
     memset(&machine->bounds, 0, sizeof machine->bounds);
 }
 
+void journal_machine_renew(struct journal_machine *machine)
+{
+    if (machine->sm != NULL) {
+        give_pages(machine->spare, machine->spare_bytes);
+        machine->spare = machine->sm;
+        machine->spare_bytes = machine->bytes;
+    }
+    machine->sm = NULL;
+    machine->bytes = 0;
+    memset(&machine->bounds, 0, sizeof machine->bounds);
+}
+
 void journal_machine_close(struct journal_machine *machine)
 {
     give_pages(machine->sm, machine->bytes);
+    give_pages(machine->spare, machine->spare_bytes);
     give_pages(machine->output, sizeof *machine->output);
     give_pages(machine->runs, SM_OUTPUT_RUNS_MAX * sizeof *machine->runs);
     give_pages(machine->arena.memory, ARENA_BYTES);
@@ -62,12 +75,19 @@ void journal_machine_close(struct journal_machine *machine)
     memset(machine, 0, sizeof *machine);
 }
 
-static enum status fresh(const struct sm_bounds *bounds, struct sm **out_sm, size_t *out_bytes,
-                         struct status_detail *out_detail)
+static enum status fresh(struct journal_machine *machine, const struct sm_bounds *bounds,
+                         struct sm **out_sm, size_t *out_bytes, struct status_detail *out_detail)
 {
     const size_t bytes = sm_memory_bytes(bounds);
     if (bytes == 0) {
         return status_fail(STATUS_INVALID, out_detail, 0, "a bound of the machine is out of range");
+    }
+    if (machine->spare != NULL && machine->spare_bytes >= bytes) {
+        *out_sm = sm_renew(machine->spare, bounds);
+        *out_bytes = machine->spare_bytes;
+        machine->spare = NULL;
+        machine->spare_bytes = 0;
+        return STATUS_OK;
     }
     void *memory = take_pages(bytes);
     if (memory == NULL) {
@@ -110,7 +130,7 @@ enum status journal_machine_lay_out(struct journal_machine *machine, const struc
     if (machine->sm != NULL && memcmp(bounds, &machine->bounds, sizeof *bounds) == 0) {
         return STATUS_OK;
     }
-    TRY(fresh(bounds, &sm, &bytes, out_detail));
+    TRY(fresh(machine, bounds, &sm, &bytes, out_detail));
     if (machine->sm != NULL) {
         const enum status status = move_state(machine, sm, out_detail);
         if (status != STATUS_OK) {

@@ -13,6 +13,7 @@ struct tally {
     uint32_t runs;
     uint32_t failed;
     uint64_t steps;
+    struct world *world; /* the cluster that runs have one after the other */
 };
 
 static char *read_file(const char *path, size_t *out_size)
@@ -60,7 +61,9 @@ static enum status run_once(const struct cli_values *values, const struct scenar
     struct status_detail detail = {"", 0};
     const bool json = cli_given(values, "json");
     run->draw = !json && run->draw;
+    run->world = tally->world;
     const enum status status = scenario_execute(s, run, stdout, &detail);
+    tally->world = run->world;
     if (status != STATUS_OK) {
         (void)cli_fail(EXIT_UNREACHABLE, "%s: %s", s->file, detail.text);
         return status;
@@ -135,7 +138,7 @@ static bool run_bites(const struct cli_values *values, const struct scenario *s,
 /* EXIT_WELL, EXIT_DIFFERS (something fell), EXIT_WRONG_USAGE (the file is wrong). */
 static int run_file(const struct cli_values *values, const char *path, struct tally *tally)
 {
-    struct scenario scenario;
+    struct scenario scenario = {.file = NULL};
     struct scenario_error error;
     size_t size = 0;
     char *text = read_file(path, &size);
@@ -169,7 +172,7 @@ static bool protection_known(const char *name)
 
 int cmd_scenario(const struct cli_values *values)
 {
-    struct tally tally = {0, 0, 0, 0};
+    struct tally tally = {0, 0, 0, 0, NULL};
     int worst = EXIT_WELL;
     const uint64_t started = cli_now_ns();
     const char *name = cli_text(values, "disable", NULL);
@@ -183,6 +186,7 @@ int cmd_scenario(const struct cli_values *values)
         const int code = run_file(values, values->words[i], &tally);
         worst = code > worst ? code : worst;
     }
+    world_destroy(tally.world);
     if (!cli_given(values, "json")) {
         const double took = (double)(cli_now_ns() - started) / 1e9;
         printf("%u scenarios, %u runs, %u failed; %" PRIu64 " steps, %.2f s, %.0f steps/s\n",

@@ -9,6 +9,7 @@
 #ifndef REPLAY_SCENARIO_H
 #define REPLAY_SCENARIO_H
 
+#include "chunks.h"
 #include "world.h"
 
 #include <stdio.h>
@@ -56,7 +57,7 @@ struct scenario_statement {
     uint64_t room;
     struct sm_run *runs;
     uint32_t run_count;
-    char *from; /* open: the prefill node */
+    const char *from; /* open: the prefill node */
     uint32_t prefix;
     uint32_t aux;
     uint32_t destinations;
@@ -64,7 +65,7 @@ struct scenario_statement {
     bool flag; /* send: last; crash: after=commit; restart: wipe; link: up; fail: at=post */
     uint32_t http;
     uint32_t origin;
-    char *text; /* reason, code */
+    const char *text; /* reason, code */
     unsigned char *bytes;
     size_t size;
     uint32_t number; /* disk, rule kind */
@@ -96,7 +97,7 @@ struct scenario_claim {
     uint32_t outcomes; /* bit set of enum sm_outcome; 0: any */
     uint32_t https[SCENARIO_CHOICES_MAX];
     uint32_t http_count;
-    char *reason; /* NULL: any */
+    const char *reason; /* NULL: any */
     bool reason_part;
     uint32_t owner; /* 1 engine, 2 node, 0 any */
     bool has_times;
@@ -107,7 +108,7 @@ struct scenario_claim {
     bool held;
     uint32_t data; /* enum world_data */
     uint32_t command;
-    char *name; /* counter */
+    const char *name; /* counter */
     uint64_t least;
 };
 
@@ -123,7 +124,7 @@ struct scenario_expectation {
 
 struct scenario {
     const char *file;
-    char *title;
+    const char *title;
     struct world_node_options nodes[WORLD_NODES_MAX];
     uint32_t node_count;
     uint32_t needs; /* bit set of enum sm_protection */
@@ -131,10 +132,10 @@ struct scenario {
     uint32_t statement_count;
     struct scenario_expectation *expectations;
     uint32_t expectation_count;
-    uint64_t end_ns; /* 0: when nothing is left to happen */
-    void **owned;    /* everything that the strings and lists point to */
-    uint32_t owned_count;
-    uint32_t owned_capacity;
+    uint32_t statement_capacity;
+    uint32_t expectation_capacity;
+    uint64_t end_ns;      /* 0: when nothing is left to happen */
+    struct chunks memory; /* of everything that strings and lists point to */
 };
 
 struct scenario_error {
@@ -143,8 +144,11 @@ struct scenario_error {
     char text[256];
 };
 
-/* False: *out_error says where and what. scenario_free in either case. */
-bool scenario_parse(const char *file, const char *text, size_t size, struct scenario *out_scenario,
+/*
+ * *io_scenario is zeroed, or one that was parsed before: that is over then, and its memory used.
+ * False: *out_error says where and what. scenario_free at the end, in either case.
+ */
+bool scenario_parse(const char *file, const char *text, size_t size, struct scenario *io_scenario,
                     struct scenario_error *out_error);
 void scenario_free(struct scenario *scenario);
 
@@ -163,11 +167,14 @@ struct scenario_run {
     uint32_t protections_off;
     const char *journal_dir; /* NULL: none is kept */
     bool draw;               /* failures with the room's history */
+    /* NULL: a cluster is made, and left here for the next run; world_destroy at the end. */
+    struct world *world;
     /* Results: */
     struct scenario_failure failures[SCENARIO_FAILURES_MAX];
     uint32_t failure_count;
     uint64_t steps;
     uint64_t ended_ns;
+    uint64_t journal_digest; /* of the entries of all nodes */
 };
 
 /* STATUS_OK: it ran; failures say how it went. `out` gets diagrams of failures when run->draw. */

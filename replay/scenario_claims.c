@@ -236,7 +236,7 @@ static bool counter_claim(struct parser *p, struct scenario_claim *claim)
     if (name == NULL) {
         return false;
     }
-    claim->name = parse_own_text(p->s, name);
+    claim->name = name;
     if (!parse_is_next(p, ">=")) {
         return parse_wrong(p, parse_here(p), "expected `>= N` here");
     }
@@ -303,18 +303,14 @@ bool parse_expectation(struct parser *p, enum scenario_when when, uint64_t time_
     if (s->expectation_count == SCENARIO_STATEMENTS_MAX) {
         return parse_wrong(p, 1, "more than %u expectations", SCENARIO_STATEMENTS_MAX);
     }
-    struct scenario_expectation *grown =
-        realloc(s->expectations, (s->expectation_count + 1u) * sizeof *grown);
-    if (grown == NULL) {
-        abort();
-    }
-    s->expectations = grown;
+    s->expectations = array_grow(s->expectations, &s->expectation_capacity, s->expectation_count,
+                                 sizeof *s->expectations);
     struct scenario_expectation *e = &s->expectations[s->expectation_count++];
     memset(e, 0, sizeof *e);
     e->line = p->line;
     e->when = when;
     e->time_ns = time_ns;
-    e->words = parse_own_text(s, p->line_text);
+    e->words = chunks_text(&s->memory, p->line_text, p->line_size);
     if (!claim_line(p, &e->claim)) {
         return false;
     }

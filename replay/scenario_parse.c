@@ -11,13 +11,22 @@
 
 void scenario_free(struct scenario *s)
 {
-    for (uint32_t i = 0; i < s->owned_count; i++) {
-        free(s->owned[i]);
-    }
-    free(s->owned);
+    chunks_free(&s->memory);
     free(s->statements);
     free(s->expectations);
     memset(s, 0, sizeof *s);
+}
+
+/* Empty, with the memory of what it was. */
+static void renew(struct scenario *s)
+{
+    struct scenario fresh = {.statements = s->statements,
+                             .statement_capacity = s->statement_capacity,
+                             .expectations = s->expectations,
+                             .expectation_capacity = s->expectation_capacity,
+                             .memory = s->memory};
+    chunks_reset(&fresh.memory);
+    *s = fresh;
 }
 
 /* ---- the head
@@ -300,7 +309,7 @@ static bool line(struct parser *p)
         if (title == NULL) {
             return false;
         }
-        p->s->title = parse_own_text(p->s, title);
+        p->s->title = title;
         return parse_finish(p);
     }
     if (strcmp(first, "ref") == 0) {
@@ -396,7 +405,7 @@ bool scenario_parse(const char *file, const char *text, size_t size, struct scen
 {
     struct parser *p = calloc(1, sizeof *p);
     bool well = true;
-    memset(out, 0, sizeof *out);
+    renew(out);
     memset(out_error, 0, sizeof *out_error);
     if (p == NULL) {
         abort();
@@ -413,7 +422,8 @@ bool scenario_parse(const char *file, const char *text, size_t size, struct scen
         const char *end = memchr(text + at, '\n', size - at);
         const size_t length = end != NULL ? (size_t)(end - text) - at : size - at;
         p->line++;
-        p->line_text = parse_own(out, strndup(text + at, length));
+        p->line_text = text + at;
+        p->line_size = length;
         well = parse_split(p, text + at, length) && (p->count == 0 || line(p));
         at += length + 1u;
     }

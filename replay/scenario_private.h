@@ -23,15 +23,14 @@ struct parser {
     uint32_t count;
     uint32_t at; /* the word that is next */
     uint32_t line;
-    uint32_t line_end; /* column behind the last word */
-    char *line_text;
+    uint32_t line_end;     /* column behind the last word */
+    const char *line_text; /* not zero-terminated */
+    size_t line_size;
     bool body; /* a statement in time was seen: the head is over */
 };
 
 bool parse_wrong(struct parser *p, uint32_t column, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void *parse_own(struct scenario *s, void *memory);
-char *parse_own_text(struct scenario *s, const char *text);
 bool parse_split(struct parser *p, const char *line, size_t size);
 bool parse_more(const struct parser *p);
 uint32_t parse_here(const struct parser *p);

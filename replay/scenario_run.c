@@ -547,6 +547,7 @@ static void settle(struct running *r)
     }
     r->run->steps = world_steps(r->world);
     r->run->ended_ns = world_now(r->world);
+    r->run->journal_digest = world_journal_digest(r->world);
     for (uint32_t i = 0; i < r->run->failure_count && r->run->draw; i++) {
         fprintf(r->out, "%s:%u: expected: %s\n    seen: %s\n", r->s->file, r->run->failures[i].line,
                 r->run->failures[i].expected, r->run->failures[i].seen);
@@ -578,10 +579,11 @@ enum status scenario_execute(const struct scenario *s, struct scenario_run *run,
                              struct status_detail *out_detail)
 {
     const struct world_options options = {run->seed, run->protections_off};
-    struct running r = {s, run, world_create(&options, out_detail), NULL, 0, out};
-    if (r.world == NULL) {
+    if (run->world == NULL && (run->world = world_create(&options, out_detail)) == NULL) {
         return STATUS_NO_MEMORY;
     }
+    struct running r = {s, run, run->world, NULL, 0, out};
+    world_renew(r.world, &options);
     run->failure_count = 0;
     r.watches = calloc(s->expectation_count + 1u, sizeof *r.watches);
     struct step *steps =
@@ -599,7 +601,6 @@ enum status scenario_execute(const struct scenario *s, struct scenario_run *run,
         settle(&r);
         status = run->journal_dir != NULL ? keep_journals(&r, out_detail) : STATUS_OK;
     }
-    world_destroy(r.world);
     free(r.watches);
     free(steps);
     return status;

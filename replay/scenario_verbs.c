@@ -20,12 +20,8 @@ static struct scenario_statement *statement(struct parser *p, uint64_t time_ns,
         (void)parse_wrong(p, 1, "more than %u statements", SCENARIO_STATEMENTS_MAX);
         return NULL;
     }
-    struct scenario_statement *grown =
-        realloc(s->statements, (s->statement_count + 1u) * sizeof *grown);
-    if (grown == NULL) {
-        abort();
-    }
-    s->statements = grown;
+    s->statements = array_grow(s->statements, &s->statement_capacity, s->statement_count,
+                               sizeof *s->statements);
     struct scenario_statement *made = &s->statements[s->statement_count++];
     memset(made, 0, sizeof *made);
     made->line = p->line;
@@ -140,7 +136,7 @@ static bool hex_bytes(struct parser *p, struct scenario_statement *s)
     if (text == NULL) {
         return false;
     }
-    s->bytes = parse_own(p->s, calloc(1, strlen(text) + 1u));
+    s->bytes = chunks_take_zeroed(&p->s->memory, strlen(text) + 1u);
     return hex_into(p, text, column, s->bytes, &s->size);
 }
 
@@ -177,8 +173,8 @@ static bool frames_verb(struct parser *p, uint64_t time_ns, const struct scenari
     for (uint32_t i = p->at; i < p->count; i++) {
         most += p->words[i].size;
     }
-    s->bytes = parse_own(p->s, calloc(1, most));
-    s->runs = parse_own(p->s, calloc(p->count - p->at, sizeof *s->runs));
+    s->bytes = chunks_take_zeroed(&p->s->memory, most);
+    s->runs = chunks_take_zeroed(&p->s->memory, (p->count - p->at) * sizeof *s->runs);
     for (; parse_more(p); p->at++) {
         const struct word *word = &p->words[p->at];
         size_t size = word->size;
@@ -387,7 +383,7 @@ bool parse_fabric(struct parser *p, uint64_t time_ns)
     if (s == NULL || !parse_take_place(p, &s->at) || !parse_take_place(p, &s->other)) {
         return false;
     }
-    s->text = parse_own_text(p->s, "the fabric reports an error");
+    s->text = "the fabric reports an error";
     if (parse_more(p) && parse_word_of(p->words[p->at].text, words, 3, &which)) {
         p->at++;
         s->verb = verbs[which];

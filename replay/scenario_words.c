@@ -20,28 +20,6 @@ bool parse_wrong(struct parser *p, uint32_t column, const char *format, ...)
     return false;
 }
 
-void *parse_own(struct scenario *s, void *memory)
-{
-    if (s->owned_count == s->owned_capacity) {
-        s->owned_capacity = s->owned_capacity == 0 ? 64u : s->owned_capacity * 2u;
-        void **grown = realloc(s->owned, s->owned_capacity * sizeof(void *));
-        if (grown == NULL) {
-            abort();
-        }
-        s->owned = grown;
-    }
-    if (memory == NULL) {
-        abort();
-    }
-    s->owned[s->owned_count++] = memory;
-    return memory;
-}
-
-char *parse_own_text(struct scenario *s, const char *text)
-{
-    return parse_own(s, strdup(text));
-}
-
 /* ---- words
  * ---------------------------------------------------------------------------------------------- */
 
@@ -89,7 +67,7 @@ static bool quoted(struct parser *p, const char *line, size_t size, size_t *io, 
 static bool one_word(struct parser *p, const char *line, size_t size, size_t *io)
 {
     struct word *word = &p->words[p->count];
-    char *out = parse_own(p->s, calloc(1, size + 2u));
+    char *out = chunks_take(&p->s->memory, size + 2u);
     memset(word, 0, sizeof *word);
     word->text = out;
     word->column = (uint32_t)*io + 1u;
@@ -111,6 +89,8 @@ static bool one_word(struct parser *p, const char *line, size_t size, size_t *io
             out[word->size++] = c;
         }
     }
+    out[word->size] = '\0';
+    chunks_trim(&p->s->memory, out, word->size + 1u);
     return true;
 }
 
@@ -236,7 +216,7 @@ bool parse_number_value(struct parser *p, const struct word *word, uint64_t most
 bool parse_page_set(struct parser *p, const char *text, uint32_t column, struct sm_run **out_runs,
                     uint32_t *out_count)
 {
-    struct sm_run *runs = parse_own(p->s, calloc(RUNS_MAX, sizeof *runs));
+    struct sm_run *runs = chunks_take(&p->s->memory, RUNS_MAX * sizeof *runs);
     uint32_t count = 0;
     const char *at = text;
     while (*at != '\0') {
@@ -257,6 +237,7 @@ bool parse_page_set(struct parser *p, const char *text, uint32_t column, struct 
         runs[count++] = (struct sm_run){(uint32_t)first, (uint32_t)(last - first + 1u)};
         at = *end == ',' ? end + 1 : end;
     }
+    chunks_trim(&p->s->memory, runs, count * sizeof *runs);
     *out_runs = runs;
     *out_count = count;
     return true;

@@ -4,36 +4,15 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define GATE_BYTES ((size_t)256 << 20) /* as a node has it; address space, not memory */
 #define ARENA_BYTES ((size_t)32 << 20)
-
-void *world_take(size_t bytes)
-{
-    void *memory = calloc(1, bytes == 0 ? 1 : bytes);
-    if (memory == NULL) {
-        fprintf(stderr, "stateroom: no memory for a simulated cluster\n");
-        abort();
-    }
-    return memory;
-}
-
-void *world_grow(void *at, uint32_t *capacity, uint32_t count, size_t element)
-{
-    if (count < *capacity) {
-        return at;
-    }
-    *capacity = *capacity == 0 ? 64u : *capacity * 2u;
-    void *grown = realloc(at, *capacity * element);
-    if (grown == NULL) {
-        fprintf(stderr, "stateroom: no memory for a simulated cluster\n");
-        abort();
-    }
-    return grown;
-}
+#define SEAT_BUCKETS 256u /* at first */
 
 void world_fall(struct world *world, const char *format, ...)
 {
@@ -50,14 +29,14 @@ struct sm_text world_text(const char *text)
     return (struct sm_text){text, (uint32_t)strlen(text)};
 }
 
-uint32_t *world_page_list(const struct sm_runs *runs, uint32_t *out_count)
+uint32_t *world_page_list(struct world *world, const struct sm_runs *runs, uint32_t *out_count)
 {
     uint32_t used = 0;
     *out_count = 0;
     for (uint32_t i = 0; i < runs->count; i++) {
         *out_count += runs->at[i].count;
     }
-    uint32_t *pages = world_take(*out_count * sizeof *pages);
+    uint32_t *pages = chunks_take(&world->memory, *out_count * sizeof *pages);
     for (uint32_t i = 0; i < runs->count; i++) {
         for (uint32_t k = 0; k < runs->at[i].count; k++) {
             pages[used++] = runs->at[i].first + k;
@@ -89,74 +68,44 @@ void world_node_defaults(struct world_node_options *out)
     out->geometry = (struct sm_geometry){16, 2, 8, 256, 2, 1, 0, 0, 0};
 }
 
-struct world *world_create(const struct world_options *options, struct status_detail *out_detail)
+static void begin(struct world *world, const struct world_options *options)
 {
-    struct world *world = world_take(sizeof *world);
-    (void)out_detail;
     world->options = *options;
     world->random = options->seed * UINT64_C(0x9e3779b97f4a7c15) + 1u;
-    world->entry = malloc(ENTRY_BYTES_MAX);
-    world->arena_memory = malloc(ARENA_BYTES);
-    if (world->arena_memory == NULL || world->entry == NULL) {
-        free(world->arena_memory);
-        free(world->entry);
-        free(world);
-        (void)status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a simulated cluster");
-        return NULL;
-    }
-    codec_arena_init(&world->arena, world->arena_memory, ARENA_BYTES);
     for (uint32_t i = 0; i < WORLD_NODES_MAX; i++) {
         for (uint32_t j = 0; j < WORLD_NODES_MAX; j++) {
             world->connections[i][j].latency_ns = 100000;
         }
     }
+}
+
+struct world *world_create(const struct world_options *options, struct status_detail *out_detail)
+{
+    struct world *world = calloc(1, sizeof *world);
+    if (world == NULL || (world->entry = malloc(ENTRY_BYTES_MAX)) == NULL ||
+        (world->arena_memory = malloc(ARENA_BYTES)) == NULL ||
+        (world->seats = calloc(SEAT_BUCKETS, sizeof(struct seat *))) == NULL) {
+        world_destroy(world);
+        (void)status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a simulated cluster");
+        return NULL;
+    }
+    world->seat_buckets = SEAT_BUCKETS;
+    codec_arena_init(&world->arena, world->arena_memory, ARENA_BYTES);
+    begin(world, options);
     return world;
 }
 
-static void free_lists(struct node *node)
+void world_renew(struct world *world, const struct world_options *options)
 {
-    while (node->destinations != NULL) {
-        struct destination *next = node->destinations->next;
-        free(node->destinations->pages);
-        free(node->destinations);
-        node->destinations = next;
+    for (uint32_t i = 0; i < WORLD_NODES_MAX; i++) {
+        struct node *node = &world->nodes[i];
+        sglang_end(node);
+        memset(node, 0, offsetof(struct node, machine));
     }
-    while (node->told != NULL) {
-        struct told *next = node->told->next;
-        free(node->told);
-        node->told = next;
-    }
-    while (node->releases != NULL) {
-        struct release *next = node->releases->next;
-        free(node->releases);
-        node->releases = next;
-    }
-    while (node->inbox != NULL) {
-        struct event *next = node->inbox->next;
-        event_free(node->inbox);
-        node->inbox = next;
-    }
-    node->inbox_end = &node->inbox;
-}
-
-void node_forget(struct node *node, uint64_t keep)
-{
-    while (node->entry_count > keep) {
-        free(node->entries[--node->entry_count].bytes);
-    }
-}
-
-void node_free(struct node *node)
-{
-    node_forget(node, 0);
-    free(node->entries);
-    free_lists(node);
-    for (uint32_t rank = 0; rank < WORLD_RANKS_MAX; rank++) {
-        free(node->stamps[rank]);
-    }
-    journal_machine_close(&node->machine);
-    gate_destroy(node->gate);
-    sglang_end(node);
+    memset(world, 0, offsetof(struct world, nodes));
+    memset(world->seats, 0, world->seat_buckets * sizeof(struct seat *));
+    chunks_reset(&world->memory);
+    begin(world, options);
 }
 
 void world_destroy(struct world *world)
@@ -164,14 +113,11 @@ void world_destroy(struct world *world)
     if (world == NULL) {
         return;
     }
-    while (world->heap_count > 0) {
-        event_free(event_pop(world));
-    }
-    for (uint32_t i = 0; i < world->node_count; i++) {
-        node_free(&world->nodes[i]);
-    }
-    for (uint32_t i = 0; i < world->flight_count; i++) {
-        free(world->flights[i].pages);
+    for (uint32_t i = 0; i < WORLD_NODES_MAX; i++) {
+        sglang_end(&world->nodes[i]);
+        journal_machine_close(&world->nodes[i].machine);
+        gate_destroy(world->nodes[i].gate);
+        free(world->nodes[i].entries);
     }
     free(world->heap);
     free(world->rules);
@@ -179,8 +125,10 @@ void world_destroy(struct world *world)
     free(world->paths);
     free(world->flights);
     free(world->logs);
+    free(world->seats);
     free(world->entry);
     free(world->arena_memory);
+    chunks_free(&world->memory);
     free(world);
 }
 
@@ -189,12 +137,13 @@ uint32_t world_add_node(struct world *world, const struct world_node_options *op
     const uint32_t index = world->node_count++;
     struct node *node = &world->nodes[index];
     node->options = *options;
+    node->name_size = strlen(options->name);
     node->inbox_end = &node->inbox;
     struct sm_bounds *bounds = &node->options.settings.bounds;
     bounds->pages_max = options->ranks * options->pool_pages;
     for (uint32_t rank = 0; rank < options->ranks; rank++) {
-        node->stamps[rank] =
-            world_take((size_t)options->pool_pages * WORLD_STAMPS * sizeof(struct stamp));
+        node->stamps[rank] = chunks_take_zeroed(
+            &world->memory, (size_t)options->pool_pages * WORLD_STAMPS * sizeof(struct stamp));
     }
     return index;
 }
@@ -213,7 +162,10 @@ enum status world_start(struct world *world, struct status_detail *out_detail)
 {
     for (uint32_t i = 0; i < world->node_count; i++) {
         struct node *node = &world->nodes[i];
-        TRY(gate_create(GATE_BYTES, &node->gate, out_detail));
+        if (node->gate == NULL) {
+            TRY(gate_create(GATE_BYTES, &node->gate, out_detail));
+        }
+        gate_drop_after(node->gate, 0);
         gate_open_for_all(node->gate,
                           (world->options.protections_off >> SM_PROTECT_JOURNAL_FIRST & 1u) != 0);
         node_start(world, i);
@@ -296,11 +248,79 @@ uint64_t world_sources(const struct world *world, uint32_t from, uint32_t to, ui
     return ((UINT64_C(1) << share) - 1u) << (to_rank * share);
 }
 
+/* ---- seats
+ * ---------------------------------------------------------------------------------------------- */
+
+static uint32_t seat_hash(uint32_t node, uint32_t rank, uint64_t room)
+{
+    const uint64_t key = room * WORLD_NODES_MAX * WORLD_RANKS_MAX + node * WORLD_RANKS_MAX + rank;
+    return (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 32);
+}
+
+const struct seat *world_seat_find(const struct world *world, uint32_t node, uint32_t rank,
+                                   uint64_t room)
+{
+    const struct seat *seat =
+        world->seats[seat_hash(node, rank, room) & (world->seat_buckets - 1u)];
+    while (seat != NULL && (seat->room != room || seat->node != node || seat->rank != rank)) {
+        seat = seat->next;
+    }
+    return seat;
+}
+
+static void seat_place(struct world *world, struct seat *seat)
+{
+    const uint32_t hash = seat_hash(seat->node, seat->rank, seat->room);
+    struct seat **bucket = &world->seats[hash & (world->seat_buckets - 1u)];
+    seat->next = *bucket;
+    *bucket = seat;
+}
+
+static void grow_seats(struct world *world)
+{
+    struct seat **old = world->seats;
+    const uint32_t count = world->seat_buckets;
+    world->seats = calloc((size_t)count * 4u, sizeof(struct seat *));
+    if (world->seats == NULL) {
+        fprintf(stderr, "stateroom: no memory for a simulated cluster\n");
+        abort();
+    }
+    world->seat_buckets = count * 4u;
+    for (uint32_t i = 0; i < count; i++) {
+        while (old[i] != NULL) {
+            struct seat *seat = old[i];
+            old[i] = seat->next;
+            seat_place(world, seat);
+        }
+    }
+    free(old);
+}
+
+struct seat *world_seat(struct world *world, uint32_t node, uint32_t rank, uint64_t room)
+{
+    /* The world is writable, and so are its seats. */
+    struct seat *seat = (struct seat *)(uintptr_t)world_seat_find(world, node, rank, room);
+    if (seat != NULL) {
+        return seat;
+    }
+    if (world->seat_count >= world->seat_buckets) {
+        grow_seats(world);
+    }
+    world->seat_count++;
+    seat = chunks_take_zeroed(&world->memory, sizeof *seat);
+    seat->room = room;
+    seat->node = node;
+    seat->rank = rank;
+    seat_place(world, seat);
+    return seat;
+}
+
 uint32_t world_data(const struct world *world, uint32_t index, uint32_t rank, uint64_t room)
 {
     const struct node *node = &world->nodes[index];
-    const struct destination *d = node->destinations;
-    while (d != NULL && (d->room != room || d->rank != rank || d->generation == 0)) {
+    const struct seat *seat = world_seat_find(world, index, rank, room);
+    const struct destination *d = seat == NULL ? NULL : seat->destinations;
+    while (d != NULL && d->generation == 0) {
         d = d->next;
     }
     if (d == NULL || d->from == UINT32_MAX) {
@@ -325,17 +345,10 @@ uint32_t world_data(const struct world *world, uint32_t index, uint32_t rank, ui
            (foreign > 0 ? (uint32_t)WORLD_DATA_FOREIGN : 0);
 }
 
-/* How often it was told, or an open of it accepted, since the journal of its node began. */
-static uint32_t count_logs(const struct world *world, enum world_log_kind kind,
-                           const struct world_log *like)
+/* Whether it was told anything since the journal of its node began. */
+static bool told_any(const struct world *world, const struct seat *seat)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < world->log_count; i++) {
-        const struct world_log *log = &world->logs[i];
-        count += log->kind == kind && log->room == like->room && log->node == like->node &&
-                 log->rank == like->rank && log->time_ns >= world->nodes[like->node].wiped_ns;
-    }
-    return count;
+    return seat->told_ever && seat->told_ns >= world->nodes[seat->node].wiped_ns;
 }
 
 const char *world_owed(struct world *world)
@@ -344,12 +357,12 @@ const char *world_owed(struct world *world)
         const struct world_log *log = &world->logs[i];
         const struct node *node = &world->nodes[log->node];
         struct sm_half_view view;
-        if (node->state == NODE_DOWN || node->frozen || node->muted[log->rank] ||
-            log->time_ns < node->wiped_ns) {
+        if ((log->kind != WORLD_OPENED && log->kind != WORLD_TOLD) || node->state == NODE_DOWN ||
+            node->frozen || node->muted[log->rank] || log->time_ns < node->wiped_ns) {
             continue;
         }
-        if (log->kind == WORLD_OPENED && log->life == 0 &&
-            count_logs(world, WORLD_TOLD, log) == 0) {
+        const struct seat *seat = world_seat_find(world, log->node, log->rank, log->room);
+        if (log->kind == WORLD_OPENED && i >= seat->let_go && !told_any(world, seat)) {
             world_fall(world,
                        "no_lost_verdict: room %" PRIu64 ": %s.%u has opened it and waits for ever",
                        log->room, node->options.name, log->rank);
@@ -369,6 +382,19 @@ const char *world_owed(struct world *world)
 /* ---- journals
  * ------------------------------------------------------------------------------------------- */
 
+uint64_t world_journal_digest(const struct world *world)
+{
+    uint64_t digest = world->node_count;
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        const struct node *node = &world->nodes[i];
+        digest = XXH3_64bits_withSeed(&node->durable, sizeof node->durable, digest);
+        for (uint64_t k = 0; k < node->durable; k++) {
+            digest = XXH3_64bits_withSeed(node->entries[k].bytes, node->entries[k].size, digest);
+        }
+    }
+    return digest;
+}
+
 enum status world_save_journal(const struct world *world, uint32_t index, const char *path,
                                struct status_detail *out_detail)
 {
@@ -378,7 +404,11 @@ enum status world_save_journal(const struct world *world, uint32_t index, const 
     struct codec_arena arena = world->arena;
     uint64_t epoch = 0;
     TRY(journal_open(&options, &journal, out_detail));
-    uint64_t *also = world_take(SM_TRANSITIONS_MAX * sizeof *also);
+    uint64_t *also = malloc(SM_TRANSITIONS_MAX * sizeof *also);
+    if (also == NULL) {
+        journal_close(journal);
+        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory to write a journal");
+    }
     enum status status = STATUS_OK;
     for (uint64_t i = 0; i < node->durable && status == STATUS_OK; i++) {
         struct codec_entry entry;

@@ -11,7 +11,8 @@
  *
  * The same calls give the same entries, byte for byte.
  *
- * Ownership: the world owns everything; texts given to it are copied.
+ * Ownership: the world owns everything until world_renew or world_destroy; texts given to it are
+ * copied.
  *
  * Limits: WORLD_NODES_MAX nodes, WORLD_RANKS_MAX ranks each, WORLD_POOL_PAGES_MAX pages a rank.
  *
@@ -71,6 +72,8 @@ struct world_options {
 
 struct world *world_create(const struct world_options *options, struct status_detail *out_detail);
 void world_destroy(struct world *world);
+/* As just made; the memory of the run before is kept for this one. For who runs thousands. */
+void world_renew(struct world *world, const struct world_options *options);
 /* Before the first event. Returns its index. */
 uint32_t world_add_node(struct world *world, const struct world_node_options *options);
 /* Starts all nodes and joins them; then time is 0. */
@@ -167,7 +170,7 @@ struct world_log {
     uint32_t http;
     uint64_t generation; /* told */
     uint32_t life;       /* told: 1 for the first life that was told there */
-    char reason[SM_REASON_BYTES_MAX + 1u];
+    const char *reason;  /* "": none */
 };
 uint32_t world_log_count(const struct world *world);
 const struct world_log *world_log_at(const struct world *world, uint32_t index);
@@ -186,6 +189,9 @@ uint32_t world_data(const struct world *world, uint32_t node, uint32_t rank, uin
  * engine that waits for ever, or a verdict that a restarted node does not know any more.
  */
 const char *world_owed(struct world *world);
+
+/* Over the durable entries of all nodes, byte for byte: the same seed gives the same. */
+uint64_t world_journal_digest(const struct world *world);
 
 /* Writes a node's entries as a journal into a new directory. */
 enum status world_save_journal(const struct world *world, uint32_t node, const char *path,

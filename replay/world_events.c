@@ -3,6 +3,7 @@
 #include "world_private.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,20 @@ uint64_t world_jittered(struct world *world, uint64_t ns)
 struct event *event_new(struct world *world, uint64_t time_ns, enum event_class class,
                         enum event_kind kind)
 {
-    struct event *event = world_take(sizeof *event);
+    struct event *event = world->events_free;
+    if (event != NULL) {
+        world->events_free = event->next;
+    } else {
+        event = chunks_take(&world->memory, sizeof *event);
+        event->bytes = NULL;
+        event->capacity = 0;
+    }
+    unsigned char *bytes = event->bytes;
+    const size_t capacity = event->capacity;
+    /* Its input is written by who needs one: it is most of the event. */
+    memset(event, 0, offsetof(struct event, input));
+    event->bytes = bytes;
+    event->capacity = capacity;
     event->time_ns = time_ns;
     event->class = class;
     event->kind = kind;
@@ -52,14 +66,8 @@ static bool before(const struct event *a, const struct event *b)
 
 void event_add(struct world *world, struct event *event)
 {
-    if (world->heap_count == world->heap_capacity) {
-        world->heap_capacity = world->heap_capacity == 0 ? 256u : world->heap_capacity * 2u;
-        struct event **grown = realloc(world->heap, world->heap_capacity * sizeof(struct event *));
-        if (grown == NULL) {
-            abort();
-        }
-        world->heap = grown;
-    }
+    world->heap =
+        array_grow(world->heap, &world->heap_capacity, world->heap_count, sizeof(struct event *));
     uint32_t at = world->heap_count++;
     while (at > 0 && before(event, world->heap[(at - 1u) / 2u])) {
         world->heap[at] = world->heap[(at - 1u) / 2u];
@@ -98,10 +106,20 @@ struct event *event_pop(struct world *world)
     return first;
 }
 
-void event_free(struct event *event)
+void event_free(struct world *world, struct event *event)
 {
-    free(event->bytes);
-    free(event);
+    event->next = world->events_free;
+    world->events_free = event;
+}
+
+unsigned char *event_bytes(struct world *world, struct event *event, size_t size)
+{
+    if (event->capacity < size || event->bytes == NULL) {
+        event->capacity = size < 128u ? 128u : size * 2u;
+        event->bytes = chunks_take(&world->memory, event->capacity);
+    }
+    event->size = size;
+    return event->bytes;
 }
 
 /* Copies what an input points to behind each other, and points there. */
@@ -153,9 +171,7 @@ void event_input(struct world *world, uint64_t time_ns, enum event_class class, 
     struct event *event = event_new(world, time_ns, class, EVENT_INPUT);
     event->to = node;
     event->input = *input;
-    event->size = keep_parts(&event->input, NULL);
-    event->bytes = world_take(event->size);
-    (void)keep_parts(&event->input, event->bytes);
+    (void)keep_parts(&event->input, event_bytes(world, event, keep_parts(&event->input, NULL)));
     event_add(world, event);
 }
 
@@ -255,7 +271,7 @@ static void take_event(struct world *world)
         return;
     }
     net_event(world, event);
-    event_free(event);
+    event_free(world, event);
 }
 
 static void take_timer(struct world *world, uint32_t node, uint64_t time_ns)

@@ -20,11 +20,8 @@ static bool on_path(const struct world_path *path, const struct flight *f)
 static struct path_rule *path_add(struct world *world, enum path_rule_kind kind,
                                   const struct world_path *path)
 {
-    struct path_rule *grown = realloc(world->paths, (world->path_count + 1u) * sizeof *grown);
-    if (grown == NULL) {
-        abort();
-    }
-    world->paths = grown;
+    world->paths =
+        array_grow(world->paths, &world->path_capacity, world->path_count, sizeof *world->paths);
     struct path_rule *rule = &world->paths[world->path_count++];
     memset(rule, 0, sizeof *rule);
     rule->kind = kind;
@@ -133,7 +130,7 @@ void flight_post(struct world *world, uint32_t node, const struct sm_effect *eff
     if (to == UINT32_MAX) {
         return;
     }
-    world->flights = world_grow(world->flights, &world->flight_capacity, world->flight_count,
+    world->flights = array_grow(world->flights, &world->flight_capacity, world->flight_count,
                                 sizeof *world->flights);
     const uint32_t index = world->flight_count++;
     struct flight *f = &world->flights[index];
@@ -151,7 +148,7 @@ void flight_post(struct world *world, uint32_t node, const struct sm_effect *eff
     f->to_link = world->connections[to][node].link;
     f->from_epoch = sender->epoch;
     f->to_epoch = world->nodes[to].epoch;
-    f->pages = world_page_list(&effect->u.write.to, &f->page_count);
+    f->pages = world_page_list(world, &effect->u.write.to, &f->page_count);
     struct world_log *log = log_add(world, WORLD_WRITE);
     log->room = effect->room;
     log->from = node;

@@ -21,8 +21,9 @@ uint32_t net_peer(const struct world *world, uint32_t node, uint32_t peer)
 {
     const struct sm_text name = sm_peer_name(world->nodes[node].machine.sm, peer);
     for (uint32_t i = 0; i < world->node_count; i++) {
-        const char *candidate = world->nodes[i].options.name;
-        if (strlen(candidate) == name.size && memcmp(candidate, name.bytes, name.size) == 0) {
+        const struct node *candidate = &world->nodes[i];
+        if (candidate->name_size == name.size &&
+            memcmp(candidate->options.name, name.bytes, name.size) == 0) {
             return i;
         }
     }
@@ -271,11 +272,8 @@ void world_rule(struct world *world, enum world_rule_kind kind, const struct wor
     const uint32_t to = path->to;
     const bool to_decode = world->nodes[to].options.side == SM_DECODE;
     const uint32_t rank = to_decode ? path->to_rank : path->from_rank;
-    struct rule *grown = realloc(world->rules, (world->rule_count + 1u) * sizeof *grown);
-    if (grown == NULL) {
-        abort();
-    }
-    world->rules = grown;
+    world->rules =
+        array_grow(world->rules, &world->rule_capacity, world->rule_count, sizeof *world->rules);
     world->rules[world->rule_count++] =
         (struct rule){kind, from, to, rank, message, room, count, delay_ns};
     if (message == WORLD_HEARTBEAT && kind != WORLD_DOUBLE) {
@@ -328,9 +326,7 @@ struct event *net_put(struct world *world, uint32_t from, uint32_t to, const uns
     event->from = from;
     event->to = to;
     event->session = *net_session(world, from, to);
-    event->bytes = world_take(size);
-    event->size = size;
-    memcpy(event->bytes, bytes, size);
+    memcpy(event_bytes(world, event, size), bytes, size);
     event_add(world, event);
     return event;
 }
@@ -376,14 +372,15 @@ void net_send(struct world *world, uint32_t node, const struct sm_effect *effect
 void net_note(struct world *world, uint32_t from, uint32_t to, const struct sm_input *input)
 {
     const struct sm_message *m = &input->u.message.message;
-    for (uint32_t i = 0; i < world->log_count; i++) {
-        const struct world_log *log = &world->logs[i];
-        if (log->kind == WORLD_NOTICE && log->room == input->room && log->from == from &&
-            log->node == to && log->rank == m->decode_rank && log->outcome == m->outcome &&
-            log->life == (uint32_t)m->life.generation) {
+    struct seat *seat = world_seat(world, to, m->decode_rank, input->room);
+    for (const struct noticed *n = seat->noticed; n != NULL; n = n->next) {
+        if (n->from == from && n->outcome == m->outcome && n->generation == m->life.generation) {
             return;
         }
     }
+    struct noticed *noticed = chunks_take(&world->memory, sizeof *noticed);
+    *noticed = (struct noticed){m->life.generation, from, m->outcome, seat->noticed};
+    seat->noticed = noticed;
     struct world_log *log = log_add(world, WORLD_NOTICE);
     log->room = input->room;
     log->from = from;
@@ -392,8 +389,7 @@ void net_note(struct world *world, uint32_t from, uint32_t to, const struct sm_i
     log->outcome = m->outcome;
     log->http = m->cause.http;
     log->life = (uint32_t)m->life.generation;
-    (void)snprintf(log->reason, sizeof log->reason, "%.*s", (int)m->cause.reason.size,
-                   m->cause.reason.bytes);
+    log_reason(world, m->cause.reason);
 }
 
 /* Parses one packet; false: it is none. What it points to lives in the world's arena. */

@@ -12,22 +12,29 @@
 /* ---- steps
  * ---------------------------------------------------------------------------------------------- */
 
-static void keep_entry(struct node *node, const unsigned char *bytes, size_t size, uint64_t room)
+static void keep_entry(struct world *world, struct node *node, const unsigned char *bytes,
+                       size_t size, uint64_t room)
 {
     if (node->entry_count == node->entry_capacity) {
-        node->entry_capacity = node->entry_capacity == 0 ? 256u : node->entry_capacity * 2u;
-        struct kept_entry *grown =
-            realloc(node->entries, node->entry_capacity * sizeof *node->entries);
+        const uint64_t capacity = node->entry_capacity == 0 ? 256u : node->entry_capacity * 2u;
+        struct kept_entry *grown = realloc(node->entries, capacity * sizeof *node->entries);
         if (grown == NULL) {
             abort();
         }
         node->entries = grown;
+        node->entry_capacity = capacity;
     }
     struct kept_entry *entry = &node->entries[node->entry_count++];
-    entry->bytes = world_take(size);
+    entry->bytes = chunks_take(&world->memory, size);
     memcpy(entry->bytes, bytes, size);
     entry->size = size;
     entry->room = room;
+}
+
+/* Forgets all entries but the first `keep`. */
+static void forget(struct node *node, uint64_t keep)
+{
+    node->entry_count = node->entry_count < keep ? node->entry_count : keep;
 }
 
 static void check(struct world *world, uint32_t index)
@@ -111,7 +118,7 @@ static void machine_step(struct world *world, uint32_t index, struct sm_input *i
                    ENTRY_BYTES_MAX);
         return;
     }
-    keep_entry(node, world->entry, size, input->room);
+    keep_entry(world, node, world->entry, size, input->room);
     gate_push(node->gate, node->entry_count, machine->output);
 }
 
@@ -124,7 +131,7 @@ static void repeat_releases(struct world *world, uint32_t index, uint32_t rank);
 static void rebuild(struct world *world, struct node *node)
 {
     gate_drop_after(node->gate, node->durable);
-    node_forget(node, node->durable);
+    forget(node, node->durable);
     if (!replay_entries(world, node)) {
         world_fall(world, "the entries of %s do not replay", node->options.name);
     }
@@ -192,8 +199,9 @@ void node_step(struct world *world, uint32_t index, struct sm_input *input)
 static bool replay_entries(struct world *world, struct node *node)
 {
     struct status_detail detail;
-    journal_machine_close(&node->machine);
-    if (journal_machine_open(&node->machine, &detail) != STATUS_OK) {
+    journal_machine_renew(&node->machine);
+    if (node->machine.output == NULL &&
+        journal_machine_open(&node->machine, &detail) != STATUS_OK) {
         world_fall(world, "%s", detail.text);
         return false;
     }
@@ -288,14 +296,14 @@ void node_die(struct world *world, uint32_t index)
     node->crash_after_commit = false;
     gate_drop_after(node->gate, 0);
     sglang_end(node);
-    node_forget(node, node->durable);
+    forget(node, node->durable);
     while (node->inbox != NULL) {
         struct event *next = node->inbox->next;
         if (node->inbox->kind == EVENT_INPUT && sm_input_is_command(node->inbox->input.kind) &&
             node->inbox->input.u.command.request != 0) {
             unanswered(world, index, &node->inbox->input);
         }
-        event_free(node->inbox);
+        event_free(world, node->inbox);
         node->inbox = next;
     }
     node->inbox_end = &node->inbox;
@@ -321,15 +329,10 @@ void world_restart(struct world *world, uint32_t index, bool wipe)
         node_die(world, index);
     }
     if (wipe) {
-        node_forget(node, 0);
+        forget(node, 0);
         node->durable = 0;
         node->wipes++;
         node->wiped_ns = world->now_ns;
-        while (node->told != NULL) { /* another node, whose lives are counted anew */
-            struct told *next = node->told->next;
-            free(node->told);
-            node->told = next;
-        }
         node->epoch = 0;
     }
     node->wants_start = node->disk != WORLD_DISK_OK;
@@ -370,12 +373,21 @@ void world_disk(struct world *world, uint32_t node, enum world_disk disk)
 struct world_log *log_add(struct world *world, enum world_log_kind kind)
 {
     world->logs =
-        world_grow(world->logs, &world->log_capacity, world->log_count, sizeof *world->logs);
+        array_grow(world->logs, &world->log_capacity, world->log_count, sizeof *world->logs);
     struct world_log *log = &world->logs[world->log_count++];
     memset(log, 0, sizeof *log);
     log->kind = kind;
     log->time_ns = world->now_ns;
+    log->reason = "";
     return log;
+}
+
+void log_reason(struct world *world, struct sm_text reason)
+{
+    if (reason.size > 0) {
+        world->logs[world->log_count - 1u].reason =
+            chunks_text(&world->memory, reason.bytes, reason.size);
+    }
 }
 
 /* libstateroom says this by itself when no node answers. */
@@ -387,24 +399,13 @@ static void unanswered(struct world *world, uint32_t index, const struct sm_inpu
     log->rank = input->u.command.rank;
     log->command = input->kind;
     log->http = 503;
-    (void)snprintf(log->reason, sizeof log->reason, "the node does not run");
+    log->reason = "the node does not run";
 }
 
-/* Whether the room's newest destination there is this life's: an older one's pages may be others'.
- */
-static bool is_newest(const struct node *node, const struct sm_effect *effect)
-{
-    const struct destination *d = node->destinations;
-    while (d != NULL && (d->room != effect->room || d->rank != effect->rank)) {
-        d = d->next;
-    }
-    return d != NULL && d->generation == effect->generation;
-}
-
-static void keep_release(struct node *node, const struct sm_input *input)
+static void keep_release(struct world *world, struct node *node, const struct sm_input *input)
 {
     const struct sm_in_command *c = &input->u.command;
-    struct release *release = world_take(sizeof *release);
+    struct release *release = chunks_take(&world->memory, sizeof *release);
     *release =
         (struct release){c->request, input->room, c->generation, c->side, c->rank, node->releases};
     node->releases = release;
@@ -414,9 +415,7 @@ static void answer_release(struct node *node, uint64_t request)
 {
     for (struct release **at = &node->releases; *at != NULL; at = &(*at)->next) {
         if ((*at)->request == request) {
-            struct release *answered = *at;
-            *at = answered->next;
-            free(answered);
+            *at = (*at)->next;
             return;
         }
     }
@@ -440,6 +439,26 @@ static void repeat_releases(struct world *world, uint32_t index, uint32_t rank)
     }
 }
 
+static void keep_destination(struct world *world, uint32_t index, const struct sm_input *input)
+{
+    const struct sm_in_command *c = &input->u.command;
+    struct seat *seat = world_seat(world, index, c->rank, input->room);
+    struct destination *destination = chunks_take_zeroed(&world->memory, sizeof *destination);
+    destination->request = c->request;
+    destination->from = UINT32_MAX;
+    destination->pages = world_page_list(world, &c->pages, &destination->page_count);
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        const struct node *other = &world->nodes[i];
+        const bool named = c->peer.size == other->name_size &&
+                           memcmp(c->peer.bytes, other->options.name, c->peer.size) == 0;
+        if (other->options.side == SM_PREFILL && (named || c->peer.size == 0)) {
+            destination->from = i;
+        }
+    }
+    destination->next = seat->destinations;
+    seat->destinations = destination;
+}
+
 void world_command(struct world *world, uint32_t index, struct sm_input *input)
 {
     struct node *node = &world->nodes[index];
@@ -449,26 +468,10 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
         return;
     }
     if (input->kind == SM_IN_OPEN && input->u.command.side == SM_DECODE) {
-        struct destination *destination = world_take(sizeof *destination);
-        destination->request = input->u.command.request;
-        destination->room = input->room;
-        destination->rank = input->u.command.rank;
-        destination->from = UINT32_MAX;
-        destination->pages = world_page_list(&input->u.command.pages, &destination->page_count);
-        for (uint32_t i = 0; i < world->node_count; i++) {
-            const struct sm_text name = input->u.command.peer;
-            const struct world_node_options *other = &world->nodes[i].options;
-            const bool named =
-                name.size == strlen(other->name) && memcmp(name.bytes, other->name, name.size) == 0;
-            if (other->side == SM_PREFILL && (named || name.size == 0)) {
-                destination->from = i;
-            }
-        }
-        destination->next = node->destinations;
-        node->destinations = destination;
+        keep_destination(world, index, input);
     }
     if (input->kind == SM_IN_RELEASE) {
-        keep_release(node, input);
+        keep_release(world, node, input);
         stop_waiting(world, index, input->u.command.rank, input->room);
     }
     if (node->frozen) {
@@ -481,52 +484,22 @@ void world_command(struct world *world, uint32_t index, struct sm_input *input)
 /* An engine that has let go of a room does not wait for its result any more. */
 static void stop_waiting(struct world *world, uint32_t index, uint32_t rank, uint64_t room)
 {
-    for (uint32_t i = 0; i < world->log_count; i++) {
-        struct world_log *log = &world->logs[i];
-        if (log->kind == WORLD_OPENED && log->room == room && log->node == index &&
-            log->rank == rank) {
-            log->life = 1;
-        }
-    }
+    world_seat(world, index, rank, room)->let_go = world->log_count;
 }
 
-void engine_replied(struct world *world, uint32_t index, const struct sm_effect *effect)
+/* What the node has said to an open: the destination has its life, or never was. */
+static void settle_destination(struct world *world, uint32_t index, const struct sm_effect *effect)
 {
     struct node *node = &world->nodes[index];
+    struct seat *seat = world_seat(world, index, effect->rank, effect->room);
     struct sm_half_view view;
-    const uint32_t kind = (uint32_t)(effect->u.reply.request & 0xffu);
-    if (effect->u.reply.refusal != 0) {
-        struct world_log *log = log_add(world, WORLD_REFUSED);
-        log->room = effect->room;
-        log->node = index;
-        log->rank = effect->rank;
-        log->command = kind;
-        log->http = effect->u.reply.http;
-        (void)snprintf(log->reason, sizeof log->reason, "%.*s", (int)effect->u.reply.reason.size,
-                       effect->u.reply.reason.bytes);
-    }
-    if (kind == SM_IN_OPEN && effect->u.reply.refusal == 0) {
-        struct world_log *log = log_add(world, WORLD_OPENED);
-        log->room = effect->room;
-        log->node = index;
-        log->rank = effect->rank;
-    }
-    if (kind == SM_IN_RELEASE) {
-        answer_release(node, effect->u.reply.request);
-        stop_waiting(world, index, effect->rank, effect->room);
-    }
-    if (kind != SM_IN_OPEN || effect->side != SM_DECODE) {
-        return;
-    }
-    for (struct destination **at = &node->destinations; *at != NULL; at = &(*at)->next) {
+    for (struct destination **at = &seat->destinations; *at != NULL; at = &(*at)->next) {
         struct destination *d = *at;
         if (d->request != effect->u.reply.request) {
             continue;
         }
         if (effect->u.reply.refusal != 0) {
             *at = d->next;
-            free(d->pages);
-            free(d);
         } else if (sm_half_find(node->machine.sm, effect->room, SM_DECODE, &view)) {
             d->generation = view.generation;
             d->epoch = node->epoch;
@@ -535,20 +508,53 @@ void engine_replied(struct world *world, uint32_t index, const struct sm_effect 
     }
 }
 
-static bool told_before(struct node *node, const struct sm_effect *effect, uint32_t *out_life)
+void engine_replied(struct world *world, uint32_t index, const struct sm_effect *effect)
 {
-    *out_life = 1;
-    for (const struct told *t = node->told; t != NULL; t = t->next) {
-        if (t->room == effect->room && t->rank == effect->rank) {
-            if (t->generation == effect->generation) {
-                return true;
-            }
-            (*out_life)++;
-        }
+    const uint32_t kind = (uint32_t)(effect->u.reply.request & 0xffu);
+    if (effect->u.reply.refusal != 0) {
+        struct world_log *log = log_add(world, WORLD_REFUSED);
+        log->room = effect->room;
+        log->node = index;
+        log->rank = effect->rank;
+        log->command = kind;
+        log->http = effect->u.reply.http;
+        log_reason(world, effect->u.reply.reason);
     }
-    struct told *told = world_take(sizeof *told);
-    *told = (struct told){effect->room, effect->generation, effect->rank, node->told};
-    node->told = told;
+    if (kind == SM_IN_OPEN && effect->u.reply.refusal == 0) {
+        struct world_log *log = log_add(world, WORLD_OPENED);
+        log->room = effect->room;
+        log->node = index;
+        log->rank = effect->rank;
+    }
+    if (kind == SM_IN_RELEASE) {
+        answer_release(&world->nodes[index], effect->u.reply.request);
+        stop_waiting(world, index, effect->rank, effect->room);
+    }
+    if (kind == SM_IN_OPEN && effect->side == SM_DECODE) {
+        settle_destination(world, index, effect);
+    }
+}
+
+static bool told_before(struct world *world, struct seat *seat, uint64_t generation,
+                        uint32_t *out_life)
+{
+    const uint32_t wipes = world->nodes[seat->node].wipes;
+    if (seat->told_wipes != wipes) {
+        seat->told = NULL; /* another node, whose lives are counted anew */
+        seat->told_wipes = wipes;
+    }
+    *out_life = 1;
+    for (const struct told *t = seat->told; t != NULL; t = t->next) {
+        if (t->generation == generation) {
+            return true;
+        }
+        (*out_life)++;
+    }
+    struct told *told = chunks_take(&world->memory, sizeof *told);
+    *told = (struct told){generation, seat->told};
+    seat->told = told;
+    seat->told_ns = world->now_ns;
+    seat->told_ever = true;
     return false;
 }
 
@@ -564,7 +570,7 @@ static void confirm(struct world *world, uint32_t index, const struct sm_effect 
     input.u.command.cause.reason = world_text("");
     if (kind == SM_IN_RELEASE) {
         input.u.command.request = ++world->nodes[index].request_next << 8 | kind;
-        keep_release(&world->nodes[index], &input);
+        keep_release(world, &world->nodes[index], &input);
     }
     event_input(world, world->now_ns, CLASS_MESSAGE, index, &input);
 }
@@ -576,7 +582,8 @@ void engine_told(struct world *world, uint32_t index, const struct sm_effect *ef
     if (node->muted[effect->rank]) {
         return; /* it is told again when it reads again */
     }
-    if (!told_before(node, effect, &life)) {
+    struct seat *seat = world_seat(world, index, effect->rank, effect->room);
+    if (!told_before(world, seat, effect->generation, &life)) {
         struct world_log *log = log_add(world, WORLD_TOLD);
         log->room = effect->room;
         log->node = index;
@@ -585,10 +592,10 @@ void engine_told(struct world *world, uint32_t index, const struct sm_effect *ef
         log->http = effect->u.tell.cause.http;
         log->life = life;
         log->generation = effect->generation;
-        (void)snprintf(log->reason, sizeof log->reason, "%.*s",
-                       (int)effect->u.tell.cause.reason.size, effect->u.tell.cause.reason.bytes);
+        log_reason(world, effect->u.tell.cause.reason);
         if (effect->side == SM_DECODE && effect->u.tell.outcome == SM_OUTCOME_SUCCEEDED &&
-            !node->reused && is_newest(node, effect) &&
+            !node->reused && seat->destinations != NULL &&
+            seat->destinations->generation == effect->generation && /* older pages may be others' */
             (world_data(world, index, effect->rank, effect->room) & WORLD_DATA_INTACT) == 0) {
             world_fall(world,
                        "success_is_complete: room %" PRIu64 ": %s.%u is told success and its pages "

@@ -3,6 +3,7 @@
 #ifndef REPLAY_WORLD_PRIVATE_H
 #define REPLAY_WORLD_PRIVATE_H
 
+#include "chunks.h"
 #include "world.h"
 
 #define WORLD_STAMPS 8u /* source ranks whose share of a page is told apart */
@@ -47,14 +48,37 @@ struct release {
 };
 
 struct told {
-    uint64_t room;
     uint64_t generation;
-    uint32_t rank;
     struct told *next;
 };
 
+/* What a log of a notice said, so that each is seen once. */
+struct noticed {
+    uint64_t generation;
+    uint32_t from;
+    uint32_t outcome;
+    struct noticed *next;
+};
+
+/* One engine rank's dealings with one room number: what would else be looked for in all logs. */
+struct seat {
+    uint64_t room;
+    uint32_t node;
+    uint32_t rank;
+    struct destination *destinations; /* the newest first */
+    struct told *told;                /* results of the node's journal as it is, the newest first */
+    uint32_t told_wipes;              /* how often that had been wiped */
+    uint64_t told_ns;                 /* when the last one was told */
+    bool told_ever;
+    uint32_t let_go; /* the engine waits for no result of an open that was logged before this */
+    struct noticed *noticed;
+    struct seat *next; /* in its bucket */
+};
+
+/* From `machine` on stands what world_renew keeps. */
 struct node {
     struct world_node_options options;
+    size_t name_size;
     enum node_state state;
     bool frozen;
     bool crash_after_commit;
@@ -66,22 +90,21 @@ struct node {
     uint32_t wipes;
     uint32_t link_last;
     uint64_t request_next;
-    struct journal_machine machine;
-    struct gate *gate;
     struct sglang_rooms *sglang; /* of this process life; NULL: it speaks natively only */
-    struct kept_entry *entries;  /* durable first, then those that wait for the disk */
     uint64_t entry_count;
-    uint64_t entry_capacity;
     uint64_t durable;
     bool muted[WORLD_RANKS_MAX];
     bool reused; /* an engine gave pages away that it did not have: data is not looked at */
     uint64_t wiped_ns;
-    struct stamp *stamps[WORLD_RANKS_MAX]; /* decode: pages x WORLD_STAMPS */
-    struct destination *destinations;
-    struct told *told;
     struct release *releases;
     struct event *inbox; /* while frozen, in order */
     struct event **inbox_end;
+    struct stamp *stamps[WORLD_RANKS_MAX]; /* pages x WORLD_STAMPS */
+
+    struct journal_machine machine;
+    struct gate *gate;
+    struct kept_entry *entries; /* durable first, then those that wait for the disk */
+    uint64_t entry_capacity;
 };
 
 /* How node i sees node j. */
@@ -137,11 +160,12 @@ struct event {
     void *context;
     bool frames; /* EVENT_MESSAGE: SGLang's, to the port of one rank */
     uint32_t to_rank;
-    struct sm_life life;   /* frames: decode's own life that they are about */
-    struct sm_input input; /* EVENT_INPUT; its parts stand in bytes */
+    struct sm_life life; /* frames: decode's own life that they are about */
     unsigned char *bytes;
     size_t size;
-    struct event *next; /* in an inbox */
+    size_t capacity;       /* of bytes, which stay with an event that is used again */
+    struct event *next;    /* in an inbox, or among those that are free */
+    struct sm_input input; /* EVENT_INPUT only; its parts stand in bytes */
 };
 
 /* What prefill calls a life that was announced in frames, and what decode calls it. */
@@ -172,9 +196,9 @@ struct path_rule {
     char text[64];
 };
 
+/* From `nodes` on stands what world_renew keeps. */
 struct world {
     struct world_options options;
-    struct node nodes[WORLD_NODES_MAX];
     uint32_t node_count;
     struct connection connections[WORLD_NODES_MAX][WORLD_NODES_MAX];
     uint64_t sessions[WORLD_NODES_MAX][WORLD_NODES_MAX]; /* by smaller, larger */
@@ -183,47 +207,60 @@ struct world {
     uint32_t timers; /* taken in a row since timers_ns, to see a machine that spins */
     uint64_t timers_ns;
     uint64_t random;
-    struct event **heap;
     uint32_t heap_count;
-    uint32_t heap_capacity;
     uint64_t order_next;
-    struct rule *rules;
+    struct event *events_free;
     uint32_t rule_count;
-    struct path_rule *paths;
     uint32_t path_count;
-    struct flight *flights;
     uint32_t flight_count;
-    uint32_t flight_capacity;
     uint32_t flights_open;
-    struct alias *aliases;
     uint32_t alias_count;
+    uint32_t log_count;
+    uint32_t seat_count;
+    char fault[320];
+
+    struct node nodes[WORLD_NODES_MAX]; /* each keeps its own part */
+    struct event **heap;
+    uint32_t heap_capacity;
+    struct rule *rules;
+    uint32_t rule_capacity;
+    struct path_rule *paths;
+    uint32_t path_capacity;
+    struct flight *flights;
+    uint32_t flight_capacity;
+    struct alias *aliases;
     uint32_t alias_capacity;
     struct world_log *logs;
-    uint32_t log_count;
     uint32_t log_capacity;
-    unsigned char *entry; /* ENTRY_BYTES_MAX, for packing */
+    struct seat **seats;
+    uint32_t seat_buckets; /* a power of two */
+    unsigned char *entry;  /* ENTRY_BYTES_MAX, for packing */
     struct codec_arena arena;
     void *arena_memory;
-    char fault[320];
+    struct chunks memory; /* events, entries and all lists of one run */
 };
 
 /* Times of the machines and of people's clocks, at world time 0. */
 #define WORLD_MACHINE_BASE UINT64_C(1000000000)
 #define WORLD_WALL_BASE UINT64_C(1767225600000000000)
 
-void *world_take(size_t bytes); /* zeroed; ends the process without memory */
-void *world_grow(void *at, uint32_t *capacity, uint32_t count, size_t element);
 __attribute__((format(printf, 2, 3))) void world_fall(struct world *world, const char *format, ...);
 struct sm_text world_text(const char *text);
-/* The pages of runs one by one; the caller frees them. */
-uint32_t *world_page_list(const struct sm_runs *runs, uint32_t *out_count);
+/* The pages of runs one by one, in the run's memory. */
+uint32_t *world_page_list(struct world *world, const struct sm_runs *runs, uint32_t *out_count);
+/* The seat of a rank and a room: made when it is not there; NULL: it is not there. */
+struct seat *world_seat(struct world *world, uint32_t node, uint32_t rank, uint64_t room);
+const struct seat *world_seat_find(const struct world *world, uint32_t node, uint32_t rank,
+                                   uint64_t room);
 
 struct event *event_new(struct world *world, uint64_t time_ns, enum event_class class,
                         enum event_kind kind);
 void event_add(struct world *world, struct event *event);
 struct event *event_first(const struct world *world);
 struct event *event_pop(struct world *world);
-void event_free(struct event *event);
+void event_free(struct world *world, struct event *event);
+/* Room for so many bytes that go with it. */
+unsigned char *event_bytes(struct world *world, struct event *event, size_t size);
 /* An input for later, with what it points to. */
 void event_input(struct world *world, uint64_t time_ns, enum event_class class, uint32_t node,
                  const struct sm_input *input);
@@ -234,9 +271,6 @@ void node_step(struct world *world, uint32_t node, struct sm_input *input);
 void node_start(struct world *world, uint32_t node);
 void node_die(struct world *world, uint32_t node);
 void node_retry(struct world *world, uint32_t node);
-void node_free(struct node *node);
-/* Forgets all entries but the first `keep`. */
-void node_forget(struct node *node, uint64_t keep);
 
 void net_send(struct world *world, uint32_t node, const struct sm_effect *effect, uint64_t entry);
 void net_arrive(struct world *world, struct event *event);
@@ -275,6 +309,8 @@ void flight_complete(struct world *world, uint32_t index);
 void flight_fence(struct world *world, uint32_t node, uint32_t peer, uint32_t link);
 
 struct world_log *log_add(struct world *world, enum world_log_kind kind);
+/* The reason of the log that was added last. */
+void log_reason(struct world *world, struct sm_text reason);
 void engine_told(struct world *world, uint32_t node, const struct sm_effect *effect);
 void engine_replied(struct world *world, uint32_t node, const struct sm_effect *effect);
 uint64_t world_sources(const struct world *world, uint32_t from, uint32_t to, uint32_t to_rank);

@@ -192,7 +192,7 @@ static void note_inputs(struct world *world, const struct event *event)
     }
     while (sglang_rooms_next_input(rooms, &input)) {
         if (input.kind == SM_IN_PREPARE) {
-            world->aliases = world_grow(world->aliases, &world->alias_capacity, world->alias_count,
+            world->aliases = array_grow(world->aliases, &world->alias_capacity, world->alias_count,
                                         sizeof *world->aliases);
             world->aliases[world->alias_count++] =
                 (struct alias){event->to, input.u.message.message.life, event->life};
@@ -233,9 +233,7 @@ void world_frames(struct world *world, uint32_t node, uint32_t rank,
     event->from = UINT32_MAX;
     event->to = node;
     event->to_rank = rank;
-    event->bytes = world_take(size);
-    event->size = size;
-    memcpy(event->bytes, world->entry, size);
+    memcpy(event_bytes(world, event, size), world->entry, size);
     event_add(world, event);
 }
 

@@ -5,18 +5,6 @@
  */
 #include "sm_state.h"
 
-uint64_t sm_mix(uint64_t a, uint64_t b)
-{
-    /* Multiply-xorshift over both words; every input bit reaches every output bit. */
-    uint64_t x = a ^ (b * UINT64_C(0x9e3779b97f4a7c15));
-    x ^= x >> 32;
-    x *= UINT64_C(0xd6e8feb86659fd93);
-    x ^= x >> 32;
-    x *= UINT64_C(0xd6e8feb86659fd93);
-    x ^= x >> 32;
-    return x;
-}
-
 /* ---- halves -----------------------------------------------------------------------------------
  */
 

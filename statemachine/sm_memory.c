@@ -117,6 +117,23 @@ struct sm *sm_init(void *memory, const struct sm_bounds *bounds)
     return sm;
 }
 
+struct sm *sm_renew(void *memory, const struct sm_bounds *bounds)
+{
+    struct sm *sm = sm_init(memory, bounds);
+    const struct sm_bits *bits[] = {&sm->halves_used, &sm->work, &sm->blocked, &sm->writes_used};
+    /* Everything else is written before it is read. */
+    sm_zero(sm_at(sm, sm->half_heads_at), (size_t)sm->half_buckets * sizeof(uint32_t));
+    sm_zero(sm_at(sm, sm->tombstone_heads_at), (size_t)sm->tombstone_buckets * sizeof(uint32_t));
+    sm_zero(sm_at(sm, sm->reason_heads_at), (size_t)sm->reason_buckets * sizeof(uint32_t));
+    sm_zero(sm_at(sm, sm->pages_at), (size_t)bounds->pages_max * sizeof(uint32_t));
+    sm_zero(sm_at(sm, sm->aux_at), (size_t)bounds->aux_slots_max * sizeof(uint32_t));
+    for (uint32_t i = 0; i < sizeof bits / sizeof bits[0]; i++) {
+        sm_zero((uint64_t *)sm_at(sm, 0) + bits[i]->offset,
+                (size_t)bits[i]->words * sizeof(uint64_t));
+    }
+    return sm;
+}
+
 void *sm_at(const struct sm *sm, uint32_t offset16)
 {
     /* The block is writable; const here only says that this function does not write. */
@@ -310,40 +327,4 @@ void sm_bits_add_all(struct sm *sm, struct sm_bits *bits, const struct sm_bits *
         to[at] |= added;
         bits->count += bit_count(added);
     }
-}
-
-/* ---- bytes ------------------------------------------------------------------------------------
- */
-
-/*
- * Written as loops on purpose: the compiler turns them into memcpy, memset and memcmp, the only
- * foreign symbols that the core may have.
- */
-void sm_copy(void *to, const void *from, size_t size)
-{
-    unsigned char *restrict t = to;
-    const unsigned char *restrict f = from;
-    for (size_t i = 0; i < size; i++) {
-        t[i] = f[i];
-    }
-}
-
-void sm_zero(void *at, size_t size)
-{
-    unsigned char *a = at;
-    for (size_t i = 0; i < size; i++) {
-        a[i] = 0;
-    }
-}
-
-bool sm_same(const void *a, const void *b, size_t size)
-{
-    const unsigned char *x = a;
-    const unsigned char *y = b;
-    for (size_t i = 0; i < size; i++) {
-        if (x[i] != y[i]) {
-            return false;
-        }
-    }
-    return true;
 }

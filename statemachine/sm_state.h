@@ -308,14 +308,40 @@ uint32_t sm_bits_lowest_free(const struct sm *sm, const struct sm_bits *bits);
 void sm_bits_clear(struct sm *sm, struct sm_bits *bits);
 void sm_bits_add_all(struct sm *sm, struct sm_bits *bits, const struct sm_bits *others);
 
-void sm_copy(void *to, const void *from, size_t size);
-void sm_zero(void *at, size_t size);
-bool sm_same(const void *a, const void *b, size_t size);
+/* memcpy, memset and memcmp are the only foreign symbols that the core may have; where a size is
+ * known the compiler needs none of them. */
+static inline void sm_copy(void *to, const void *from, size_t size)
+{
+    if (size > 0) { /* an empty text or list may have no address */
+        __builtin_memcpy(to, from, size);
+    }
+}
+
+static inline void sm_zero(void *at, size_t size)
+{
+    __builtin_memset(at, 0, size);
+}
+
+static inline bool sm_same(const void *a, const void *b, size_t size)
+{
+    return size == 0 || __builtin_memcmp(a, b, size) == 0;
+}
 
 /* ---- sm_index.c -------------------------------------------------------------------------------
  */
 
-uint64_t sm_mix(uint64_t a, uint64_t b);
+/* Multiply-xorshift over both words; every input bit reaches every output bit. */
+static inline uint64_t sm_mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = a ^ (b * UINT64_C(0x9e3779b97f4a7c15));
+    x ^= x >> 32;
+    x *= UINT64_C(0xd6e8feb86659fd93);
+    x ^= x >> 32;
+    x *= UINT64_C(0xd6e8feb86659fd93);
+    x ^= x >> 32;
+    return x;
+}
+
 uint32_t sm_half_newest(const struct sm *sm, uint64_t room, uint32_t side);
 /* The half of exactly this generation; SM_NONE. */
 uint32_t sm_half_exact(const struct sm *sm, uint64_t room, uint32_t side, uint64_t generation);

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct scenario scenario;
+    struct scenario scenario = {.file = NULL};
     struct scenario_error error;
     const bool well = scenario_parse("fuzz", (const char *)data, size, &scenario, &error);
     if (!well && (error.line == 0 || error.column == 0 || error.text[0] == '\0')) {
@@ -25,6 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                               ? UINT64_C(100000000000)
                               : scenario.end_ns;
         (void)scenario_execute(&scenario, &run, stdout, &detail);
+        world_destroy(run.world);
     }
     scenario_free(&scenario);
     return 0;

@@ -25,6 +25,8 @@
 struct journal_machine {
     struct sm *sm;
     size_t bytes;
+    void *spare; /* the block of a machine before, for the next one; NULL: none */
+    size_t spare_bytes;
     struct sm_bounds bounds;
     struct sm_output *output;
     struct codec_arena arena;   /* unpacking; reset for each entry */
@@ -36,6 +38,8 @@ struct journal_machine {
 enum status journal_machine_open(struct journal_machine *out_machine,
                                  struct status_detail *out_detail);
 void journal_machine_close(struct journal_machine *machine);
+/* As just opened; the memory of its machine is kept for the next one. For who makes thousands. */
+void journal_machine_renew(struct journal_machine *machine);
 
 /*
  * Lays the machine out with these bounds. One that has state already is packed and restored into

@@ -61,6 +61,12 @@ size_t sm_memory_bytes(const struct sm_bounds *bounds);
 struct sm *sm_init(void *memory, const struct sm_bounds *bounds);
 
 /*
+ * The same in a block that has held anything else, as another machine: wipes the tables that must
+ * be empty, a few bytes for each bound. For who makes thousands of machines.
+ */
+struct sm *sm_renew(void *memory, const struct sm_bounds *bounds);
+
+/*
  * Takes one input. Total: each input in each state has a defined result; the least is one
  * transition `ignored` with a reason. The first input must be node_started. Asserts that time does
  * not go back.
