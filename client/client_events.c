@@ -51,9 +51,32 @@ static struct told *find_told(struct stateroom *s, uint64_t room, uint64_t gener
     return NULL;
 }
 
+/*
+ * The result of an open that the engine was told is refused: it happened before the node went, and
+ * nobody waits for it. Its pages are the engine's since then. Said as often as the result is.
+ */
+static bool nobodys(struct stateroom *s, const Stateroom__Engine__Result *result)
+{
+    const struct pending *pending = &s->pending[result->request % CLIENT_PENDING_MAX];
+    if (result->request == 0 || pending->state != PENDING_SWEPT ||
+        pending->request != result->request || pending->room != result->room ||
+        pending->side != result->side) {
+        return false;
+    }
+    const uint64_t room = result->room;
+    const uint64_t generation = result->generation;
+    const uint32_t side = result->side;
+    client_confirm(s, room, generation, side);
+    client_release_unasked(s, room, generation, side);
+    return true;
+}
+
 static bool on_result(struct stateroom *s, const Stateroom__Engine__Result *result,
                       struct stateroom_event *out)
 {
+    if (nobodys(s, result)) {
+        return false;
+    }
     struct told *known = find_told(s, result->room, result->generation, result->side);
     if (known != NULL) {
         const bool news = known->pages_out && result->pages_free;
@@ -105,7 +128,7 @@ static bool on_reply(struct stateroom *s, const Stateroom__Engine__Reply *reply,
                      struct stateroom_event *out)
 {
     struct pending *pending = &s->pending[reply->request % CLIENT_PENDING_MAX];
-    if (reply->request == 0 || pending->request != reply->request) {
+    if (pending->state != PENDING_WAITS || pending->request != reply->request) {
         return false;
     }
     *out = blank_event(s, reply->refusal == 0 ? STATEROOM_ACCEPTED : STATEROOM_REFUSAL);
@@ -114,7 +137,7 @@ static bool on_reply(struct stateroom *s, const Stateroom__Engine__Reply *reply,
     out->command = (enum stateroom_command)pending->command;
     out->http = reply->http;
     keep_reason(s, reply->reason.data, reply->reason.len);
-    pending->request = 0;
+    pending->state = PENDING_FREE;
     s->pending_count--;
     return true;
 }
@@ -127,6 +150,8 @@ static void on_attached(struct stateroom *s, const Stateroom__Engine__Attached *
     const bool first = s->epoch == 0;
     const bool other = !first && (s->epoch != attached->epoch || s->node_id != attached->node_id);
     s->other_node = s->other_node || (!first && s->node_id != attached->node_id);
+    /* Also the same process may have let this engine go, and forgotten what it said. */
+    const bool anew = !first && (other || attached->next_request > s->sweep_below);
     s->attached = true;
     s->error[0] = '\0';
     s->node_id = attached->node_id;
@@ -135,7 +160,9 @@ static void on_attached(struct stateroom *s, const Stateroom__Engine__Attached *
         s->back_due = true;
         s->lost_told = false;
     }
-    if (other) {
+    s->sweep_below = attached->next_request;
+    s->sweep_pages = s->sweep_pages || other;
+    if (anew) {
         s->sweeping = true;
         s->sweep_pending = 0;
         s->sweep_told = s->told_next > CLIENT_TOLD_MAX ? s->told_next - CLIENT_TOLD_MAX : 0;
@@ -143,10 +170,30 @@ static void on_attached(struct stateroom *s, const Stateroom__Engine__Attached *
 }
 
 /*
- * Another process answers now. What had no answer was lost with the old one; a release is given
- * once more, since nothing but it lets the room go and it may be given twice. And pages that the
- * old one still held are free: nothing can reach them any more, since its fabric died with it.
+ * Another process answers now. What was said before it was attached to and had no answer was lost
+ * with the old one; a release is given once more, since nothing but it lets the room go and it may
+ * be given twice. And pages that the old one still held are free: nothing can reach them any more,
+ * since its fabric died with it.
  */
+static bool sweep_one(struct stateroom *s, struct pending *pending, struct stateroom_event *out)
+{
+    if (pending->state != PENDING_WAITS || pending->request >= s->sweep_below ||
+        (pending->command == STATEROOM_DO_RELEASE && client_release_again(s, pending))) {
+        return false;
+    }
+    *out = blank_event(s, STATEROOM_REFUSAL);
+    out->request = pending->request;
+    out->room = pending->room;
+    out->command = (enum stateroom_command)pending->command;
+    out->http = 503;
+    (void)snprintf(s->reason, sizeof s->reason, "the node restarted");
+    const bool opens =
+        pending->command == STATEROOM_DO_OPEN || pending->command == STATEROOM_DO_REJECT;
+    pending->state = opens ? PENDING_SWEPT : PENDING_FREE;
+    s->pending_count--;
+    return true;
+}
+
 bool client_sweep(struct stateroom *s, struct stateroom_event *out)
 {
     if (s->back_due) {
@@ -159,21 +206,11 @@ bool client_sweep(struct stateroom *s, struct stateroom_event *out)
         return false;
     }
     for (; s->sweep_pending < CLIENT_PENDING_MAX && s->pending_count > 0; s->sweep_pending++) {
-        struct pending *pending = &s->pending[s->sweep_pending];
-        const bool release = pending->command == STATEROOM_DO_RELEASE;
-        if (pending->request != 0 && !(release && client_release_again(s, pending))) {
-            *out = blank_event(s, STATEROOM_REFUSAL);
-            out->request = pending->request;
-            out->room = pending->room;
-            out->command = (enum stateroom_command)pending->command;
-            out->http = 503;
-            (void)snprintf(s->reason, sizeof s->reason, "the node restarted");
-            pending->request = 0;
-            s->pending_count--;
+        if (sweep_one(s, &s->pending[s->sweep_pending], out)) {
             return true;
         }
     }
-    for (; s->sweep_told < s->told_next; s->sweep_told++) {
+    for (; s->sweep_pages && s->sweep_told < s->told_next; s->sweep_told++) {
         struct told *told = &s->told[s->sweep_told % CLIENT_TOLD_MAX];
         if (told->room != 0 && told->pages_out) {
             told->pages_out = 0;
@@ -185,6 +222,7 @@ bool client_sweep(struct stateroom *s, struct stateroom_event *out)
         }
     }
     s->sweeping = false;
+    s->sweep_pages = false;
     if (s->other_node) {
         s->other_node = false;
         memset(s->told, 0, CLIENT_TOLD_MAX * sizeof *s->told);

@@ -16,8 +16,17 @@
 #define CLIENT_TOLD_MAX 131072u
 #define CLIENT_SHM_BYTES 128u
 
+enum pending_state {
+    PENDING_FREE,
+    PENDING_WAITS, /* has no answer yet */
+    /* An open (or a reject, which opens) that the engine was told is refused since its node went,
+     * which may have happened all the same: a result of it is nobody's. */
+    PENDING_SWEPT,
+};
+
 struct pending {
-    uint64_t request; /* 0: free */
+    enum pending_state state;
+    uint64_t request;
     uint64_t room;
     uint64_t generation;
     uint32_t command;
@@ -56,10 +65,12 @@ struct stateroom {
     struct told *told; /* a ring: the oldest is forgotten */
     uint64_t told_next;
     /* After a restart: sweeps that yield one event a call. */
+    uint64_t sweep_below; /* smaller requests than this have not come to this attachment */
     uint32_t sweep_pending;
     uint64_t sweep_told;
     bool sweeping;
-    bool other_node; /* after the sweep what was told is forgotten: another node counts anew */
+    bool sweep_pages; /* the fabric that could reach them died with the process */
+    bool other_node;  /* after the sweep what was told is forgotten: another node counts anew */
     bool back_due;
     struct codec_arena arena;
     void *arena_memory;
@@ -80,5 +91,7 @@ bool client_sweep(struct stateroom *s, struct stateroom_event *out_event);
 /* Sends a release once more under its old number; false: it cannot be sent now. */
 bool client_release_again(struct stateroom *s, const struct pending *pending);
 void client_confirm(struct stateroom *s, uint64_t room, uint64_t generation, uint32_t side);
+/* A release that is neither remembered nor answered. */
+void client_release_unasked(struct stateroom *s, uint64_t room, uint64_t generation, uint32_t side);
 
 #endif

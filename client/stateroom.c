@@ -199,6 +199,7 @@ void client_attach(struct stateroom *s)
     attach.engine = s->engine;
     attach.pid = (uint64_t)getpid();
     attach.shm_name = s->shm_name;
+    attach.next_request = s->next_request;
     if (s->has_pool) {
         attach.address = s->shm_name[0] == '\0' ? (uint64_t)(uintptr_t)s->pool : 0;
         attach.pages = s->layout.pages;
@@ -381,7 +382,7 @@ static enum stateroom_error command(struct stateroom *s, uint32_t kind, uint64_t
                                     struct sm_in_command *in, uint64_t *out_request)
 {
     struct pending *slot = &s->pending[s->next_request % CLIENT_PENDING_MAX];
-    if (slot->request != 0) {
+    if (slot->state == PENDING_WAITS) {
         return client_fail(s, STATEROOM_FULL, "%u commands have no answer yet", CLIENT_PENDING_MAX);
     }
     in->request = s->next_request;
@@ -390,7 +391,7 @@ static enum stateroom_error command(struct stateroom *s, uint32_t kind, uint64_t
     if (error != STATEROOM_OK) {
         return error;
     }
-    *slot = (struct pending){s->next_request, room, in->generation, kind, in->side};
+    *slot = (struct pending){PENDING_WAITS, s->next_request, room, in->generation, kind, in->side};
     s->pending_count++;
     if (out_request != NULL) {
         *out_request = s->next_request;
@@ -523,11 +524,22 @@ bool client_release_again(struct stateroom *s, const struct pending *pending)
     return send_command(s, SM_IN_RELEASE, pending->room, &in) == STATEROOM_OK;
 }
 
-/* Request 0: a confirmation is not answered. */
-void client_confirm(struct stateroom *s, uint64_t room, uint64_t generation, uint32_t side)
+/* Request 0: not answered. */
+static void say_unasked(struct stateroom *s, uint32_t kind, uint64_t room, uint64_t generation,
+                        uint32_t side)
 {
     struct sm_in_command in = blank(side);
     in.generation = generation;
     in.rank = s->rank;
-    (void)send_command(s, SM_IN_DELIVERED, room, &in);
+    (void)send_command(s, kind, room, &in);
+}
+
+void client_confirm(struct stateroom *s, uint64_t room, uint64_t generation, uint32_t side)
+{
+    say_unasked(s, SM_IN_DELIVERED, room, generation, side);
+}
+
+void client_release_unasked(struct stateroom *s, uint64_t room, uint64_t generation, uint32_t side)
+{
+    say_unasked(s, SM_IN_RELEASE, room, generation, side);
 }

@@ -9,12 +9,16 @@
 #include <time.h>
 #include <zmq.h>
 
+/* How soon a backlog is looked at again: libzmq tells nobody that there is room. */
+#define FLUSH_MS 5u
+
 struct control_turn {
     struct node *node;
     /* What waits for the data plane before the machine may hear of it; inputs are held back
      * meanwhile. */
     uint32_t connecting;
     uint32_t pooling;
+    bool backlogs; /* an engine has not taken all that it is told */
     struct peer_event up[CONFIG_PEERS_MAX];
     struct engine_event attached[SM_RANKS_MAX];
 };
@@ -373,6 +377,7 @@ static void wait_for_work(struct control_turn *turn)
         engine_deadline(node->engines) < deadline ? engine_deadline(node->engines) : deadline;
     uint64_t wait_ms = deadline <= now ? 0 : (deadline - now) / 1000000u + 1u;
     wait_ms = wait_ms > 200u ? 200u : wait_ms;
+    wait_ms = turn->backlogs && wait_ms > FLUSH_MS ? FLUSH_MS : wait_ms;
     /* While something is held back its socket would be readable all the time. */
     const bool held = turn->connecting > 0 || turn->pooling > 0 || !machine_has_room(node);
     const int count = held ? 2 : 4;
@@ -402,6 +407,7 @@ void *control_main(void *context)
         uint32_t taken = take_answers(turn);
         taken += take_effects(turn);
         taken += take_events(turn);
+        turn->backlogs = engine_flush(turn->node->engines);
         if (taken == 0) {
             wait_for_work(turn);
         }

@@ -119,6 +119,7 @@ void engine_close(struct engine_links *links)
     router_close(links->router, address, &links->lock);
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         engine_forget_pool(links, rank);
+        engine_forget_backlog(&links->ranks[rank]);
         if (links->ranks[rank].pid_fd >= 0) {
             (void)close(links->ranks[rank].pid_fd);
         }
@@ -141,34 +142,131 @@ void engine_counters(const struct engine_links *links, struct engine_counters *o
 /* ---- sending
  * ------------------------------------------------------------------------------------------- */
 
-enum status engine_send_to(struct engine_links *links, const unsigned char *identity,
-                           size_t identity_size, const Stateroom__Engine__ToEngine *message)
+static enum status send_frame(struct engine_links *links, const unsigned char *identity,
+                              size_t identity_size, const unsigned char *frame, size_t size)
 {
-    const size_t size = stateroom__engine__to_engine__get_packed_size(message);
-    if (size > ENGINE_FRAME_BYTES_MAX) {
-        return STATUS_TOO_LARGE;
-    }
-    (void)stateroom__engine__to_engine__pack(message, links->frame);
-    if (zmq_send(links->router, identity, identity_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0) {
-        links->counters.dropped_full++;
+    if (zmq_send(links->router, identity, identity_size, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+        zmq_send(links->router, frame, size, ZMQ_DONTWAIT) < 0) {
         return errno == EAGAIN ? STATUS_AGAIN : STATUS_CLOSED;
-    }
-    if (zmq_send(links->router, links->frame, size, ZMQ_DONTWAIT) < 0) {
-        links->counters.dropped_full++;
-        return STATUS_AGAIN;
     }
     links->counters.sent++;
     return STATUS_OK;
 }
 
+/* Into links->frame; 0: too large. */
+static size_t pack(struct engine_links *links, const Stateroom__Engine__ToEngine *message)
+{
+    const size_t size = stateroom__engine__to_engine__get_packed_size(message);
+    return size > ENGINE_FRAME_BYTES_MAX
+               ? 0
+               : stateroom__engine__to_engine__pack(message, links->frame);
+}
+
+enum status engine_send_to(struct engine_links *links, const unsigned char *identity,
+                           size_t identity_size, const Stateroom__Engine__ToEngine *message)
+{
+    const size_t size = pack(links, message);
+    const enum status status = size == 0
+                                   ? STATUS_TOO_LARGE
+                                   : send_frame(links, identity, identity_size, links->frame, size);
+    links->counters.dropped_full += status != STATUS_OK ? 1u : 0u;
+    return status;
+}
+
+void engine_forget_backlog(struct attachment *a)
+{
+    free(a->backlog.bytes);
+    memset(&a->backlog, 0, sizeof a->backlog);
+}
+
+/* Room for `more` bytes at the end; false: over the bound, or no memory. */
+static bool backlog_grow(struct backlog *backlog, size_t more)
+{
+    const size_t used = backlog->to - backlog->from;
+    if (more > ENGINE_BACKLOG_BYTES_MAX - used) {
+        return false;
+    }
+    if (backlog->from > 0 && backlog->capacity - backlog->to < more) {
+        memmove(backlog->bytes, backlog->bytes + backlog->from, used);
+        backlog->from = 0;
+        backlog->to = used;
+    }
+    if (backlog->capacity - backlog->to >= more) {
+        return true;
+    }
+    const size_t wanted = 2u * (used + more);
+    unsigned char *bytes = realloc(backlog->bytes, wanted);
+    if (bytes == NULL) {
+        return false;
+    }
+    backlog->bytes = bytes;
+    backlog->capacity = wanted;
+    return true;
+}
+
+static enum status keep_frame(struct engine_links *links, struct attachment *a, size_t size)
+{
+    const uint32_t length = (uint32_t)size;
+    if (!backlog_grow(&a->backlog, sizeof length + size)) {
+        engine_forget_backlog(a);
+        links->counters.dropped_full++;
+        a->gone = SM_LOST_DEAF;
+        return STATUS_AGAIN;
+    }
+    memcpy(a->backlog.bytes + a->backlog.to, &length, sizeof length);
+    memcpy(a->backlog.bytes + a->backlog.to + sizeof length, links->frame, size);
+    a->backlog.to += sizeof length + size;
+    links->counters.kept++;
+    return STATUS_OK;
+}
+
+/* True: its engine has not taken all of it. */
+static bool flush_rank(struct engine_links *links, struct attachment *a)
+{
+    struct backlog *backlog = &a->backlog;
+    while (backlog->from < backlog->to) {
+        uint32_t length = 0;
+        memcpy(&length, backlog->bytes + backlog->from, sizeof length);
+        const enum status status =
+            send_frame(links, a->identity, a->identity_size,
+                       backlog->bytes + backlog->from + sizeof length, length);
+        if (status == STATUS_AGAIN) {
+            return true;
+        }
+        links->counters.dropped_full += status != STATUS_OK ? 1u : 0u;
+        backlog->from += sizeof length + length;
+    }
+    engine_forget_backlog(a);
+    return false;
+}
+
+bool engine_flush(struct engine_links *links)
+{
+    bool left = false;
+    for (uint32_t rank = 0; rank < links->options.ranks; rank++) {
+        struct attachment *a = &links->ranks[rank];
+        left = (a->backlog.bytes != NULL && flush_rank(links, a)) || left;
+    }
+    return left;
+}
+
 enum status engine_send_rank(struct engine_links *links, uint32_t rank,
                              const Stateroom__Engine__ToEngine *message)
 {
-    const struct attachment *a = &links->ranks[rank < SM_RANKS_MAX ? rank : 0u];
-    if (rank >= SM_RANKS_MAX || !a->attached) {
+    struct attachment *a = &links->ranks[rank < SM_RANKS_MAX ? rank : 0u];
+    if (rank >= SM_RANKS_MAX || !a->attached || a->gone != 0) {
         return STATUS_CLOSED;
     }
-    return engine_send_to(links, a->identity, a->identity_size, message);
+    const size_t size = pack(links, message);
+    if (size == 0) {
+        return STATUS_TOO_LARGE;
+    }
+    if (a->backlog.bytes != NULL) {
+        return keep_frame(links, a, size); /* nothing overtakes what waits */
+    }
+    const enum status status = send_frame(links, a->identity, a->identity_size, links->frame, size);
+    links->counters.dropped_full += status == STATUS_CLOSED ? 1u : 0u;
+    return status == STATUS_AGAIN ? keep_frame(links, a, size) : status;
 }
 
 void engine_say_goodbye(struct engine_links *links, const unsigned char *identity,
@@ -224,6 +322,7 @@ enum status engine_send_result(struct engine_links *links, const struct sm_effec
     result.side = tell->side;
     result.outcome = tell->u.tell.outcome;
     result.pages_free = tell->u.tell.pages_free;
+    result.request = tell->u.tell.request;
     TRY(codec_cause_fill(&tell->u.tell.cause, &links->arena, &result.cause));
     message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_RESULT;
     message.result = &result;
@@ -313,6 +412,9 @@ static bool on_frame(struct engine_links *links, const unsigned char *identity,
         return false;
     }
     a->last_heard_ns = now_ns;
+    if (a->gone != 0) {
+        return false; /* its loss is told next; what it still says is of no life */
+    }
     if (message->body_case == STATEROOM__ENGINE__TO_NODE__BODY_COMMAND) {
         return on_command(links, a, message->command, out_event);
     }
@@ -325,7 +427,7 @@ static bool on_frame(struct engine_links *links, const unsigned char *identity,
         stateroom__engine__pong__init(&pong);
         answer.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_PONG;
         answer.pong = &pong;
-        (void)engine_send_to(links, identity, identity_size, &answer);
+        (void)engine_send_rank(links, (uint32_t)(a - links->ranks), &answer);
     }
     return false;
 }
@@ -384,6 +486,7 @@ static bool give_gone(struct engine_links *links, struct engine_event *out_event
             out_event->pid = a->pid;
             a->attached = false;
             a->gone = 0;
+            engine_forget_backlog(a);
             if (a->shm_name[0] != '\0') {
                 /* A killed engine cannot take its shared memory with it. */
                 (void)shm_unlink(a->shm_name);

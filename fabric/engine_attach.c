@@ -146,6 +146,7 @@ void engine_accept(struct engine_links *links, uint32_t rank)
     attached.epoch = links->options.epoch;
     attached.node_name = (char *)(uintptr_t)links->options.node_name;
     attached.ranks = links->options.ranks;
+    attached.next_request = links->ranks[rank].next_request;
     message.body_case = STATEROOM__ENGINE__TO_ENGINE__BODY_ATTACHED;
     message.attached = &attached;
     links->ranks[rank].accepted = true;
@@ -236,7 +237,9 @@ bool engine_on_attach(struct engine_links *links, const unsigned char *identity,
     if (a->pid_fd >= 0) {
         (void)close(a->pid_fd);
     }
+    engine_forget_backlog(a);
     *a = fresh;
+    a->next_request = attach->next_request;
     a->attached = true;
     memcpy(a->identity, identity, identity_size);
     a->identity_size = identity_size;

@@ -10,6 +10,16 @@
 
 #define ENGINE_NAME_BYTES 64u
 
+/* What an engine has not taken yet, beyond libzmq's outbox: [length, 4 bytes][frame] one after
+ * another.
+ */
+struct backlog {
+    unsigned char *bytes; /* NULL: none */
+    size_t capacity;
+    size_t from;
+    size_t to;
+};
+
 struct attachment {
     bool attached;
     bool accepted; /* the engine has been told */
@@ -25,6 +35,8 @@ struct attachment {
     char engine[ENGINE_NAME_BYTES];
     char shm_name[128];
     uint32_t gone; /* enum sm_lost, while the event is to be given; 0 not gone */
+    uint64_t next_request;
+    struct backlog backlog;
 };
 
 struct engine_links {
@@ -42,7 +54,8 @@ struct engine_links {
 
 enum status engine_send_to(struct engine_links *links, const unsigned char *identity,
                            size_t identity_size, const Stateroom__Engine__ToEngine *message);
-/* STATUS_CLOSED: nobody is attached as this rank. */
+/* STATUS_CLOSED: nobody is attached as this rank. What does not fit into its outbox is kept, in
+ * order; STATUS_AGAIN: more than may be kept, and the rank is given up. */
 enum status engine_send_rank(struct engine_links *links, uint32_t rank,
                              const Stateroom__Engine__ToEngine *message);
 void engine_say_goodbye(struct engine_links *links, const unsigned char *identity,
@@ -52,6 +65,7 @@ void engine_say_goodbye(struct engine_links *links, const unsigned char *identit
 bool engine_on_attach(struct engine_links *links, const unsigned char *identity,
                       size_t identity_size, const Stateroom__Engine__Attach *attach,
                       uint64_t now_ns, struct engine_event *out_event);
+void engine_forget_backlog(struct attachment *a);
 /* Whether the process of an attachment has ended, although nobody has looked since. */
 bool engine_process_ended(const struct attachment *a);
 

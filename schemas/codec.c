@@ -218,6 +218,7 @@ static void hash_effect(struct hashing *hashing, const struct sm_effect *e)
         break;
     case SM_FX_TELL:
         hash64(hashing, (uint64_t)e->u.tell.outcome << 1 | e->u.tell.pages_free);
+        hash64(hashing, e->u.tell.request);
         hash_cause(hashing, &e->u.tell.cause);
         break;
     case SM_FX_REPLY:

@@ -266,6 +266,7 @@ static void tell_rank(struct sm *sm, struct sm_output *out, struct sm_half *half
     effect->u.tell.cause =
         sm_cause_view(sm, has_own_cause(sm, half, rank) ? &rank->own_cause : &half->cause);
     effect->u.tell.pages_free = rank->freed != 0;
+    effect->u.tell.request = rank->request;
 }
 
 static void settle_telling(struct sm *sm, struct sm_output *out, struct sm_half *half,

@@ -25,7 +25,7 @@
 #define PARCELS_MAX 14u
 #define WRITES_MAX 12u
 #define RESULTS_MAX 16u
-#define MACHINE_BYTES_MAX 20992u
+#define MACHINE_BYTES_MAX 22528u
 #define ACTIONS_MAX 96u
 #define AT_P 0u
 #define AT_D 1u

@@ -19,8 +19,13 @@
  *
  * Restarts: when the node goes away, the handle connects again by itself, registers its pool again,
  * and is told the results of its rooms; a result is given once, however often the node says it.
- * NODE_LOST and NODE_BACK say so. Commands that had no answer when the node went end as a REFUSAL
- * with 503; only a release is given again by itself.
+ * NODE_LOST and NODE_BACK say so. Commands that had no answer when the node went, and those given
+ * before it is attached to again, end as a REFUSAL with 503; only a release is given again by
+ * itself. An open that ended so is over: should it have happened all the same, its room is let go
+ * in silence.
+ *
+ * Reading: an engine that gives commands must call stateroom_next. What it does not read waits at
+ * the node, up to 128 MiB; then the node takes it for lost (cause: "does not read").
  *
  * Ownership: everything in an event is valid until the next call on the handle. The pool's memory
  * belongs to the handle and is unmapped by stateroom_close; it survives restarts of the node.

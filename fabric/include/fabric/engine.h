@@ -14,8 +14,9 @@
  *
  * Threads: one owner thread.
  *
- * Limits: one frame of at most ENGINE_FRAME_BYTES_MAX; outboxes of ENGINE_OUTBOX_MAX messages: an
- * engine that does not read loses what does not fit and is told again after it attaches anew.
+ * Limits: one frame of at most ENGINE_FRAME_BYTES_MAX; outboxes of ENGINE_OUTBOX_MAX messages, and
+ * behind them ENGINE_BACKLOG_BYTES_MAX a rank, which engine_flush sends as the engine reads. An
+ * engine that lets more than that lie is lost (SM_LOST_DEAF).
  *
  * Failure: a wrong attach is answered with a goodbye that names both values; malformed frames are
  * dropped and counted.
@@ -32,6 +33,12 @@
 
 #define ENGINE_FRAME_BYTES_MAX (4u << 20)
 #define ENGINE_OUTBOX_MAX 20000
+/*
+ * A libstateroom has at most 65,536 commands without an answer and a node at most as many rooms by
+ * default; a reply and a result with the longest reason are some 600 bytes each. Who lets more than
+ * that lie does not count its commands.
+ */
+#define ENGINE_BACKLOG_BYTES_MAX ((size_t)128 << 20)
 #define ENGINE_SILENCE_NS (UINT64_C(10) * 1000000000u)
 
 /* Memory of the node's own process that an engine rank in it may bring as its pool. */
@@ -86,7 +93,16 @@ void engine_refuse(struct engine_links *links, uint32_t rank, uint32_t http, con
 /* Unmaps the pool of a rank that is gone; the data plane has let go of it. */
 void engine_forget_pool(struct engine_links *links, uint32_t rank);
 
-/* To a rank's engine; STATUS_CLOSED: it is not attached; STATUS_AGAIN: it does not read. */
+/*
+ * Sends of the backlogs what the engines have room for; true: something is still left, so call it
+ * again soon (libzmq tells nobody that a ROUTER's outbox has room).
+ */
+bool engine_flush(struct engine_links *links);
+
+/*
+ * To a rank's engine, after everything that was given for it before; STATUS_CLOSED: it is not
+ * attached; STATUS_AGAIN: it let too much lie, and is given up.
+ */
 enum status engine_send_reply(struct engine_links *links, uint32_t rank, uint64_t request,
                               uint32_t refusal, uint32_t http, struct sm_text reason);
 enum status engine_send_result(struct engine_links *links, const struct sm_effect *tell);
@@ -97,7 +113,8 @@ void engine_send_goodbye(struct engine_links *links, uint32_t http, const char *
 struct engine_counters {
     uint64_t received;
     uint64_t sent;
-    uint64_t dropped_full;
+    uint64_t kept;         /* frames that went into a backlog */
+    uint64_t dropped_full; /* frames that nobody took */
     uint64_t dropped_malformed;
     uint64_t refused_attaches;
 };

@@ -43,7 +43,7 @@
 #include "statemachine/sm_types.h"
 
 /* Counts up whenever the same inputs may give other transitions or digests. */
-#define SM_MACHINE_VERSION 4u
+#define SM_MACHINE_VERSION 5u
 
 /* No deadline: sm_deadline has nothing to wait for. */
 #define SM_NEVER UINT64_MAX

@@ -88,13 +88,14 @@ struct sm_in_peer {
 };
 
 /* How an engine was lost: X(NAME, number, "text"). The numbers stand in journals. */
-#define SM_LOST_LIST(X)                             \
-    X(UNSAID, 0, "")                                \
-    X(ENDED, 1, "its process has ended")            \
-    X(DETACHED, 2, "it has detached")               \
-    X(SILENT, 3, "it has been silent for too long") \
-    X(REFUSED, 4, "its pool was refused")           \
-    X(AWAITED, 5, "it has not come back since the node restarted")
+#define SM_LOST_LIST(X)                                            \
+    X(UNSAID, 0, "")                                               \
+    X(ENDED, 1, "its process has ended")                           \
+    X(DETACHED, 2, "it has detached")                              \
+    X(SILENT, 3, "it has been silent for too long")                \
+    X(REFUSED, 4, "its pool was refused")                          \
+    X(AWAITED, 5, "it has not come back since the node restarted") \
+    X(DEAF, 6, "it does not read what it is told")
 
 enum sm_lost {
 #define SM_X(name, number, text) SM_LOST_##name = (number),

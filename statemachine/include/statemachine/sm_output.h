@@ -195,7 +195,8 @@ struct sm_effect {
         struct {
             uint32_t outcome; /* enum sm_outcome */
             struct sm_cause cause;
-            bool pages_free; /* the pages are the engine's again; else a pages_free follows */
+            bool pages_free;  /* the pages are the engine's again; else a pages_free follows */
+            uint64_t request; /* the command that opened the rank; 0: it gave no number */
         } tell;
         struct {
             uint64_t request;

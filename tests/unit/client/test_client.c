@@ -2,7 +2,7 @@
 /*
  * libstateroom against the node's end of the engine link: engines are real processes, this one is
  * the node. Tries to break: attaching wrongly, a second engine, kill -9, another pool on the same
- * rank, junk, results that are said twice, a node that goes away.
+ * rank, junk, results that are said twice, a node that goes away, an engine that does not read.
  */
 #include "fabric/engine.h"
 #include "stateroom/stateroom.h"
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,8 +24,13 @@ struct shared {
     _Atomic uint32_t stage; /* what the engine has come to */
     _Atomic uint32_t go;    /* what the node lets it do next */
     _Atomic uint32_t release;
+    _Atomic uint32_t open; /* a room to open, without reading first */
+    _Atomic uint32_t deaf; /* it does not read */
     int error;
     uint32_t results;
+    uint32_t disordered; /* results whose room is not the one after the last */
+    uint32_t accepted;
+    uint64_t last_room;
     uint32_t frees;
     uint32_t lost;
     uint32_t back;
@@ -42,6 +48,7 @@ struct node {
     const void *pool;
     const char *refuse_with; /* attachments are refused with this; NULL: accepted */
     uint32_t lost;
+    uint32_t kinds[SM_IN_COUNT]; /* commands of each kind */
 };
 
 static char directory[64];
@@ -93,7 +100,12 @@ static void engine_pump(struct stateroom *handle, uint32_t ms)
     if (stateroom_next(handle, &event, ms) != STATEROOM_OK) {
         return;
     }
-    shared->results += event.kind == STATEROOM_RESULT ? 1u : 0u;
+    if (event.kind == STATEROOM_RESULT) {
+        shared->results++;
+        shared->disordered += event.room != shared->last_room + 1u ? 1u : 0u;
+        shared->last_room = event.room;
+    }
+    shared->accepted += event.kind == STATEROOM_ACCEPTED ? 1u : 0u;
     shared->frees += event.kind == STATEROOM_PAGES_FREE ? 1u : 0u;
     shared->lost += event.kind == STATEROOM_NODE_LOST ? 1u : 0u;
     shared->back += event.kind == STATEROOM_NODE_BACK ? 1u : 0u;
@@ -101,6 +113,32 @@ static void engine_pump(struct stateroom *handle, uint32_t ms)
         shared->refusals++;
         shared->http = event.http;
         (void)snprintf(shared->text, sizeof shared->text, "%s", event.reason);
+    }
+}
+
+static void engine_open_room(struct stateroom *handle, uint64_t room)
+{
+    const struct stateroom_run run = {0, 4};
+    const struct stateroom_open_options open = {
+        .runs = &run, .run_count = 1, .aux_slot = STATEROOM_NO_SLOT};
+    if (stateroom_open(handle, STATEROOM_DECODE, room, &open, NULL) != STATEROOM_OK) {
+        _exit(2);
+    }
+}
+
+/* What the node asks of it meanwhile. */
+static void engine_obey(struct stateroom *handle)
+{
+    if (atomic_exchange(&shared->release, 0) != 0) {
+        (void)stateroom_release(handle, STATEROOM_DECODE, 5, 3, NULL);
+    }
+    const uint32_t room = atomic_exchange(&shared->open, 0);
+    if (room != 0) {
+        engine_open_room(handle, room);
+        atomic_fetch_add(&shared->stage, 1);
+    }
+    while (atomic_load(&shared->deaf) != 0) {
+        (void)usleep(1000);
     }
 }
 
@@ -112,26 +150,29 @@ static void engine_life(uint32_t rank)
         _exit(1);
     }
     memset(stateroom_pool(handle), 0x5a, stateroom_pool_bytes(handle));
-    const struct stateroom_run run = {0, 4};
-    const struct stateroom_open_options open = {
-        .runs = &run, .run_count = 1, .aux_slot = STATEROOM_NO_SLOT};
-    if (stateroom_open(handle, STATEROOM_DECODE, 7, &open, NULL) != STATEROOM_OK) {
-        _exit(2);
-    }
+    engine_open_room(handle, 7);
     atomic_store(&shared->stage, 1);
     while (atomic_load(&shared->go) == 0) {
         engine_pump(handle, 20);
-        if (atomic_exchange(&shared->release, 0) != 0) {
-            (void)stateroom_release(handle, STATEROOM_DECODE, 5, 3, NULL);
-        }
+        engine_obey(handle);
     }
     stateroom_close(handle);
     _exit(0);
 }
 
-static pid_t start_engine(uint32_t rank)
+/* A test that falls must not leave an engine behind: the runner would wait for it. */
+static pid_t fork_engine(void)
 {
     const pid_t child = fork();
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
+    return child;
+}
+
+static pid_t start_engine(uint32_t rank)
+{
+    const pid_t child = fork_engine();
     if (child == 0) {
         engine_life(rank);
     }
@@ -173,6 +214,7 @@ static void node_pump(struct node *node)
             }
         } else if (event.event == ENGINE_COMMANDS) {
             node->commands++;
+            node->kinds[event.kind]++;
             node->last = event;
         } else if (event.event == ENGINE_IS_GONE) {
             node->gone++;
@@ -203,17 +245,25 @@ static void end_engine(struct node *node, pid_t child)
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the engine ended with %d", status);
 }
 
-static void send_result(struct node *node, uint64_t generation, bool pages_free)
+static struct sm_effect result_of(uint64_t room, uint64_t generation, uint64_t request)
 {
     struct sm_effect tell;
     memset(&tell, 0, sizeof tell);
     tell.kind = SM_FX_TELL;
-    tell.room = 7;
+    tell.room = room;
     tell.generation = generation;
     tell.side = SM_DECODE;
     tell.u.tell.outcome = SM_OUTCOME_SUCCEEDED;
-    tell.u.tell.pages_free = pages_free;
+    tell.u.tell.pages_free = true;
+    tell.u.tell.request = request;
     tell.u.tell.cause.reason = (struct sm_text){"", 0};
+    return tell;
+}
+
+static void send_result(struct node *node, uint64_t generation, bool pages_free)
+{
+    struct sm_effect tell = result_of(7, generation, 0);
+    tell.u.tell.pages_free = pages_free;
     cr_assert_eq(engine_send_result(node->links, &tell), STATUS_OK);
 }
 
@@ -312,7 +362,7 @@ Test(client, kill_9_is_noticed_and_the_rank_can_be_taken_again)
 static void try_to_attach(struct node *node, uint32_t rank, uint32_t pages)
 {
     int status = 0;
-    const pid_t child = fork();
+    const pid_t child = fork_engine();
     if (child == 0) {
         _exit(engine_connect(rank, pages, 3000) == NULL ? 3 : 0);
     }
@@ -372,6 +422,121 @@ Test(client, when_the_node_goes_open_commands_are_refused_and_the_engine_comes_b
     node_close(&node);
 }
 
+/* What the new node has received happened: it must not be told refused, whatever else is. */
+Test(client, a_command_that_the_new_node_has_is_not_refused)
+{
+    struct node node;
+    const pid_t child = start_engine(0);
+    node_open(&node, 1);
+    await(&node, &node.commands, 1, "no command comes");
+    node_close(&node);
+    const uint64_t until = now_ns() + UINT64_C(15000000000);
+    while (*(volatile uint32_t *)&shared->lost == 0 && now_ns() < until) {
+        (void)usleep(1000);
+    }
+    cr_assert_eq(shared->lost, 1u);
+    node_open(&node, 2);
+    (void)usleep(1200000); /* more than one attach of the engine lies in the node's socket */
+    atomic_store(&shared->open, 8);
+    (void)usleep(1200000);
+    await(&node, &node.attached, 1, "the engine does not come back");
+    await(&node, &node.kinds[SM_IN_OPEN], 1, "the open does not come");
+    cr_assert_eq(node.last.room, 8u);
+    cr_assert_eq(
+        engine_send_reply(node.links, 0, node.last.command.request, 0, 0, (struct sm_text){"", 0}),
+        STATUS_OK);
+    await(&node, &shared->accepted, 1, "the answer to the received open is not heard");
+    pass(&node, 100);
+    cr_assert_eq(shared->refusals, 1u, "only the old node's open was lost");
+    end_engine(&node, child);
+    node_close(&node);
+}
+
+/* The open happened, though its engine was told that the node restarted: its room must go. */
+Test(client, the_result_of_an_open_that_was_refused_is_let_go_in_silence)
+{
+    struct node node;
+    const pid_t child = start_engine(0);
+    node_open(&node, 1);
+    await(&node, &node.commands, 1, "no command comes");
+    const uint64_t request = node.last.command.request;
+    node_close(&node);
+    node_open(&node, 2);
+    await(&node, &shared->refusals, 1, "the open is not refused");
+    const struct sm_effect tell = result_of(7, 4, request);
+    for (uint32_t i = 1; i <= 2; i++) {
+        cr_assert_eq(engine_send_result(node.links, &tell), STATUS_OK);
+        await(&node, &node.kinds[SM_IN_DELIVERED], i, "the result is not confirmed");
+        await(&node, &node.kinds[SM_IN_RELEASE], i, "the room is not let go");
+        cr_assert_eq(node.last.room, 7u);
+        cr_assert_eq(node.last.command.generation, 4u);
+    }
+    cr_assert_eq(shared->results, 0u, "one request was given two ends");
+    const struct sm_effect other = result_of(7, 5, request + 1u);
+    cr_assert_eq(engine_send_result(node.links, &other), STATUS_OK);
+    await(&node, &shared->results, 1, "the room's next life is swallowed");
+    end_engine(&node, child);
+    node_close(&node);
+}
+
+/* More than both sockets' queues hold (100,000 + 20,000) waits at the node, in its order. */
+Test(client, a_slow_reader_gets_everything_in_order)
+{
+    enum { RESULTS = 250000 };
+    struct node node;
+    struct engine_counters counters;
+    const pid_t child = start_engine(0);
+    node_open(&node, 1);
+    await(&node, &node.commands, 1, "no command comes");
+    atomic_store(&shared->deaf, 1);
+    for (uint64_t room = 1; room <= RESULTS; room++) {
+        const struct sm_effect tell = result_of(room, 1, 0);
+        cr_assert_eq(engine_send_result(node.links, &tell), STATUS_OK);
+    }
+    engine_counters(node.links, &counters);
+    cr_assert_gt(counters.kept, 0u, "the test does not fill the queues");
+    cr_assert(engine_flush(node.links), "an engine that does not read took everything");
+    atomic_store(&shared->deaf, 0);
+    const uint64_t until = now_ns() + UINT64_C(40000000000);
+    while (*(volatile uint32_t *)&shared->results < RESULTS && now_ns() < until) {
+        (void)engine_flush(node.links);
+        node_pump(&node);
+    }
+    cr_assert_eq(shared->results, (uint32_t)RESULTS);
+    cr_assert_eq(shared->disordered, 0u);
+    cr_assert_not(engine_flush(node.links));
+    end_engine(&node, child);
+    node_close(&node);
+}
+
+Test(client, who_never_reads_is_lost_and_others_are_served)
+{
+    struct node node;
+    int status = 0;
+    const pid_t child = start_engine(0);
+    node_open(&node, 1);
+    await(&node, &node.commands, 1, "no command comes");
+    atomic_store(&shared->deaf, 1);
+    enum status told = STATUS_OK;
+    uint64_t room = 0;
+    while (told == STATUS_OK && room < 10000000u) {
+        const struct sm_effect tell = result_of(++room, 1, 0);
+        told = engine_send_result(node.links, &tell);
+    }
+    cr_assert_eq(told, STATUS_AGAIN, "the node keeps without a bound");
+    const struct sm_effect tell = result_of(++room, 1, 0);
+    cr_assert_eq(engine_send_result(node.links, &tell), STATUS_CLOSED);
+    await(&node, &node.gone, 1, "the engine is not given up");
+    cr_assert_eq(node.lost, (uint32_t)SM_LOST_DEAF);
+    cr_assert_eq(kill(child, SIGKILL), 0);
+    (void)waitpid(child, &status, 0);
+    atomic_store(&shared->deaf, 0);
+    const pid_t other = start_engine(1);
+    await(&node, &node.attached, 2, "nobody else is served");
+    end_engine(&node, other);
+    node_close(&node);
+}
+
 Test(client, junk_on_the_socket_harms_only_itself)
 {
     struct node node;
@@ -412,7 +577,7 @@ Test(client, one_process_cannot_bring_a_second_pool_for_a_rank)
     struct node node;
     int status = 0;
     node_open(&node, 1);
-    const pid_t child = fork();
+    const pid_t child = fork_engine();
     if (child == 0) {
         struct stateroom *first = engine_connect(0, 8, 5000);
         const bool second = engine_connect(0, 64, 3000) != NULL;

@@ -137,6 +137,7 @@ Test(reason, a_lost_engine_says_where_and_how)
         {SM_LOST_ENDED, " is gone: its process has ended"},
         {SM_LOST_DETACHED, " is gone: it has detached"},
         {SM_LOST_SILENT, " is gone: it has been silent for too long"},
+        {SM_LOST_DEAF, " is gone: it does not read what it is told"},
         {SM_LOST_UNSAID, " is gone"},
         {SM_LOST_COUNT, " is gone"},
         {UINT32_MAX, " is gone"},
