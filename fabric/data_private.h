@@ -57,6 +57,7 @@ struct link {
     bool connected;
     bool broken;               /* closed; its writes are not reported before it is fenced */
     bool told;                 /* data_broken has named it */
+    bool stood;                /* something has arrived over it */
     char why[DATA_TEXT_BYTES]; /* it is broken */
     uint32_t peer;
     uint32_t link;
@@ -71,6 +72,7 @@ struct link {
     struct operation *operations;
     struct operation *free_operations;
     uint32_t in_flight;
+    uint32_t refusals;     /* of the provider in a row, with nothing in flight */
     struct writing *first; /* round robin among these */
     struct writing *last;
     uint32_t writing_count;

@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define REFUSALS_MAX 100u
+
 void data_fail(struct writing *writing, int32_t code, const char *text)
 {
     if (writing->code == 0) {
@@ -113,6 +115,18 @@ static bool next_piece(struct writing *writing, struct plan_piece *out_piece)
     return false;
 }
 
+/*
+ * A provider that takes nothing although nothing is under way is not full. Over a connection that
+ * stood, it has lost that and tries for another, without an error and without an end.
+ */
+static void note_refusal(struct data *data, struct link *link)
+{
+    if (link->stood && link->in_flight == 0 && ++link->refusals == REFUSALS_MAX) {
+        data->counters.failures++;
+        data_link_break(data, link, "the provider has lost the connection");
+    }
+}
+
 /* Posts one operation of up to the provider's number of pieces; false: the provider is full. */
 static bool post_operation(struct data *data, struct link *link, struct writing *writing,
                            struct plan_piece *pieces, uint32_t count)
@@ -142,6 +156,7 @@ static bool post_operation(struct data *data, struct link *link, struct writing 
         fi_writemsg(link->endpoint, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION);
     if (code == -FI_EAGAIN) {
         data->counters.retries++;
+        note_refusal(data, link);
         return false;
     }
     if (code != 0) {
@@ -149,6 +164,7 @@ static bool post_operation(struct data *data, struct link *link, struct writing 
         data_link_break(data, link, fi_strerror((int)-code));
         return false;
     }
+    link->refusals = 0;
     link->free_operations = operation->next_free;
     operation->writing = writing;
     operation->bytes = bytes;
@@ -290,6 +306,7 @@ void data_reap(struct data *data, struct link *link)
         if (count <= 0) {
             return;
         }
+        link->stood = true;
         for (ssize_t i = 0; i < count; i++) {
             struct operation *operation = entries[i].op_context;
             if (operation != NULL) {

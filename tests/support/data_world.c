@@ -37,7 +37,7 @@ void *world_map(size_t bytes)
 
 static struct data *open_plane(const char *provider, uint32_t piece_bytes)
 {
-    const struct data_options options = {provider, "127.0.0.1", 16, piece_bytes, 0};
+    const struct data_options options = {provider, "127.0.0.1", 16, piece_bytes, WORLD_WAITING_MAX};
     struct status_detail detail;
     struct data *data = NULL;
     if (data_open(&options, &data, &detail) != STATUS_OK) {

@@ -23,6 +23,7 @@
 #define WORLD_PEERS_MAX 2u
 #define WORLD_RANKS_MAX 4u
 #define WORLD_WRITES_MAX 512u
+#define WORLD_WAITING_MAX 200u /* writes that a connection lets wait */
 #define WORLD_PIECE_BYTES 65536u
 #define WORLD_POISON 0xeeu
 #define WORLD_WAIT_MS 20000u

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A prefill process that freezes in the middle of a message and wakes when its pages belong to
- * somebody else. Real nodes over tcp, each engine a process: what is frozen is a process by
- * SIGSTOP, the half-sent message is one that a frozen decode node had not taken. Tries to break:
- * the pool of the decode engine's successor, and pages that came back after an abort.
+ * Processes that freeze or die in the middle of a message. Real nodes over tcp, each engine a
+ * process; what is frozen is a process by SIGSTOP, the half-sent message is one that a frozen
+ * decode node had not taken. Tries to break: the pool of the decode engine's successor and pages
+ * that came back after an abort, when the writer wakes; rooms with another decode node, and the
+ * cause that is told, when one freezes and dies.
  */
 #include "stateroom/stateroom.h"
 #include "stateroom/stateroom_node.h"
@@ -47,6 +48,8 @@ struct desk {
     _Atomic bool untouched;
     _Atomic bool touched;
     _Atomic bool next_succeeded;
+    _Atomic uint32_t lost_http; /* of the room with the decode node that died */
+    char lost_reason[256];
 };
 
 static char directory[64];
@@ -103,7 +106,8 @@ static void expect(const _Atomic bool *flag, const char *what)
 /* ---- the processes
  * ---------------------------------------------------------------------------------------- */
 
-static struct stateroom_node *start_node(const char *name, const char *peer, void *memory,
+/* `peers`: one letter each. */
+static struct stateroom_node *start_node(const char *name, const char *peers, void *memory,
                                          uint64_t bytes)
 {
     char file[128];
@@ -116,11 +120,13 @@ static struct stateroom_node *start_node(const char *name, const char *peer, voi
     (void)snprintf(file, sizeof file, "%s/%s.yaml", directory, name);
     FILE *out = fopen(file, "w");
     must(out != NULL, name, "no configuration");
-    fprintf(
-        out,
-        "name: %s\nlisten: ipc://%s/%s.peer\nengines: %s/%s-engines/socket\n"
-        "journal: {path: %s/%s-journal}\npeers:\n  - {name: %s, address: \"ipc://%s/%s.peer\"}\n",
-        name, directory, name, directory, name, directory, name, peer, directory, peer);
+    fprintf(out,
+            "name: %s\nlisten: ipc://%s/%s.peer\nengines: %s/%s-engines/socket\n"
+            "journal: {path: %s/%s-journal}\npeers:\n",
+            name, directory, name, directory, name, directory, name);
+    for (; *peers != '\0'; peers++) {
+        fprintf(out, "  - {name: %c, address: \"ipc://%s/%c.peer\"}\n", *peers, directory, *peers);
+    }
     (void)fclose(out);
     const struct stateroom_node_options options = {file, settings, 5, &pool,
                                                    memory == NULL ? 0 : 1};
@@ -166,36 +172,71 @@ static void prefill_open(struct stateroom *engine, uint64_t room)
          "prefill", "the room is not opened");
 }
 
-static void prefill_process(void)
+static void send_pages(struct stateroom *engine, uint64_t room, uint32_t first, uint32_t count)
+{
+    const struct stateroom_run run = {first, count};
+    const bool last = first + count == PAGES;
+    must(stateroom_send(engine, room, &run, 1, last, STATEROOM_NO_SLOT, NULL) == STATEROOM_OK,
+         "prefill", "not sent");
+}
+
+/* A node and its engine in one process; ROOM's first pages are sent, and the rest when it is said.
+ */
+static struct stateroom *prefill_begin(const char *peers)
 {
     struct stateroom_event event;
     const struct stateroom_pool_options pool = {geometry, 1, PAGES, 4, 64, NULL};
-    const struct stateroom_run first = {0, FIRST_PAGES};
-    const struct stateroom_run rest = {FIRST_PAGES, PAGES - FIRST_PAGES};
-    const struct stateroom_run all = {0, PAGES};
     const uint64_t bytes = stateroom_pool_bytes_needed(&pool, NULL, 0);
     void *memory = aligned_alloc(4096, (bytes + 4095u) / 4096u * 4096u);
     must(memory != NULL, "prefill", "no memory");
     memset(memory, STAMP, bytes);
-    (void)start_node("P", "D", memory, bytes);
+    (void)start_node("P", peers, memory, bytes);
     struct stateroom *engine = attach("P", memory);
     prefill_open(engine, ROOM);
-    must(stateroom_send(engine, ROOM, &first, 1, false, STATEROOM_NO_SLOT, NULL) == STATEROOM_OK,
-         "prefill", "not sent");
+    send_pages(engine, ROOM, 0, FIRST_PAGES);
     (void)drive(engine, &desk->prefill_sends_rest, 0, &event);
-    must(stateroom_send(engine, ROOM, &rest, 1, true, STATEROOM_NO_SLOT, NULL) == STATEROOM_OK,
-         "prefill", "not sent");
+    send_pages(engine, ROOM, FIRST_PAGES, PAGES - FIRST_PAGES);
     atomic_store(&desk->sent_rest, true);
+    return engine;
+}
+
+static void prefill_process(void)
+{
+    struct stateroom_event event;
+    struct stateroom *engine = prefill_begin("D");
     (void)drive(engine, &desk->prefill_serves_next, 0, &event);
     (void)stateroom_release(engine, STATEROOM_PREFILL, ROOM, 0, NULL);
     prefill_open(engine, NEXT_ROOM);
-    (void)stateroom_send(engine, NEXT_ROOM, &all, 1, true, STATEROOM_NO_SLOT, NULL);
+    send_pages(engine, NEXT_ROOM, 0, PAGES);
+    (void)drive(engine, NULL, 0, &event);
+}
+
+/* Serves another decode node while the first one is frozen, and is told what became of the first
+ * room. */
+static void prefill_for_two_process(void)
+{
+    struct stateroom_event event;
+    struct stateroom *engine = prefill_begin("DE");
+    (void)drive(engine, &desk->prefill_serves_next, 0, &event);
+    prefill_open(engine, NEXT_ROOM);
+    send_pages(engine, NEXT_ROOM, 0, PAGES);
+    (void)drive(engine, NULL, ROOM, &event);
+    (void)snprintf(desk->lost_reason, sizeof desk->lost_reason, "%s", event.reason);
+    atomic_store(&desk->lost_http, event.http);
     (void)drive(engine, NULL, 0, &event);
 }
 
 static void decode_node_process(void)
 {
     (void)start_node("D", "P", NULL, 0);
+    for (;;) {
+        sleep_ms(1000);
+    }
+}
+
+static void second_node_process(void)
+{
+    (void)start_node("E", "P", NULL, 0);
     for (;;) {
         sleep_ms(1000);
     }
@@ -263,6 +304,11 @@ static void decode_engine_process(void)
     decode_next_room(engine);
 }
 
+static void second_engine_process(void)
+{
+    decode_next_room(attach("E", NULL));
+}
+
 static void next_engine_process(void)
 {
     struct stateroom *engine = attach("D", NULL);
@@ -297,20 +343,26 @@ struct world {
     pid_t engine;
 };
 
-/*
- * A room half over: the decode node is frozen until the sockets are full, then the prefill process,
- * and the decode node takes what there is: the last message has begun and does not end.
- */
-static void freeze_in_mid_message(struct world *w)
+/* A room half over: the decode node is frozen, and the sockets are full. */
+static void begin_and_freeze_decode(struct world *w, void (*prefill)(void))
 {
     w->node = start(decode_node_process);
-    w->prefill = start(prefill_process);
+    w->prefill = start(prefill);
     w->engine = start(decode_engine_process);
     expect(&desk->first_arrived, "the first chunk");
     (void)kill(w->node, SIGSTOP);
     atomic_store(&desk->prefill_sends_rest, true);
     expect(&desk->sent_rest, "the second chunk");
     sleep_ms(700);
+}
+
+/*
+ * Then the prefill process is frozen, and the decode node takes what there is: the last message has
+ * begun and does not end.
+ */
+static void freeze_in_mid_message(struct world *w)
+{
+    begin_and_freeze_decode(w, prefill_process);
     (void)kill(w->prefill, SIGSTOP);
     (void)kill(w->node, SIGCONT);
     sleep_ms(700);
@@ -372,4 +424,33 @@ Test(frozen, pages_of_an_aborted_room_come_back_out_of_reach)
     }
     expect(&desk->poisoned, "the pages");
     wake_and_check(&w);
+}
+
+/*
+ * A decode node freezes, and dies. Frozen it holds up nobody else; dead it ends its own room, as a
+ * node that was lost and not as an error of the fabric.
+ */
+Test(frozen, a_decode_node_that_freezes_and_dies_ends_its_own_rooms)
+{
+    struct world w;
+    const pid_t second = start(second_node_process);
+    begin_and_freeze_decode(&w, prefill_for_two_process);
+    atomic_store(&desk->prefill_serves_next, true);
+    const pid_t engine = start(second_engine_process);
+    atomic_store(&desk->decode_opens_next, true);
+    expect(&desk->next_succeeded, "a room with another node beside a frozen one");
+    cr_assert_eq(atomic_load(&desk->lost_http), 0u, "the frozen node's room has ended by itself");
+    end(w.node);
+    const uint64_t until = now_ms() + WAIT_MS;
+    while (atomic_load(&desk->lost_http) == 0) {
+        cr_assert_lt(now_ms(), until, "in vain: the end of the dead node's room");
+        sleep_ms(5);
+    }
+    cr_assert_eq(atomic_load(&desk->lost_http), 503u, "%s", desk->lost_reason);
+    cr_assert_not_null(strstr(desk->lost_reason, "decode node D was lost"), "%s",
+                       desk->lost_reason);
+    end(engine);
+    end(second);
+    end(w.engine);
+    end(w.prefill);
 }
