@@ -156,6 +156,7 @@ struct totals {
     uint64_t inputs[SM_IN_COUNT];
     uint64_t transitions[SM_TR_COUNT];
     uint64_t ignored[SM_IGNORED_COUNT];
+    uint64_t refused[SM_REFUSAL_COUNT];
     uint64_t succeeded;
     uint64_t failed;
     uint64_t by_http[1000];
@@ -175,11 +176,25 @@ static void count_entry(struct totals *totals, const struct codec_entry *entry)
         if (t->kind == SM_TR_IGNORED && t->a < SM_IGNORED_COUNT) {
             totals->ignored[t->a]++;
         }
+        if (t->kind == SM_TR_REFUSED && t->a < SM_REFUSAL_COUNT) {
+            totals->refused[t->a]++;
+        }
         if (t->kind == SM_TR_VERDICT && t->a == SM_OUTCOME_SUCCEEDED) {
             totals->succeeded++;
         } else if (t->kind == SM_TR_VERDICT && t->b < 1000u) {
             totals->failed++;
             totals->by_http[t->b]++;
+        }
+    }
+}
+
+static void print_reasons(const char *what, const uint64_t *counts, uint32_t count,
+                          const char *(*name)(uint32_t))
+{
+    printf("%s, because\n", what);
+    for (uint32_t i = 1; i < count; i++) {
+        if (counts[i] > 0) {
+            printf("  %10" PRIu64 "  %s\n", counts[i], name(i));
         }
     }
 }
@@ -204,26 +219,29 @@ static void print_totals(const struct totals *totals, const struct journal_ident
             printf("  %10" PRIu64 "  %s\n", totals->inputs[i], sm_input_name(i));
         }
     }
-    printf("ignored, because\n");
-    for (uint32_t i = 1; i < SM_IGNORED_COUNT; i++) {
-        if (totals->ignored[i] > 0) {
-            printf("  %10" PRIu64 "  %s\n", totals->ignored[i], sm_ignored_name(i));
+    print_reasons("ignored", totals->ignored, SM_IGNORED_COUNT, sm_ignored_name);
+    print_reasons("refused", totals->refused, SM_REFUSAL_COUNT, sm_refusal_name);
+}
+
+/* By name, also those that never happened: a number without a name is not given. */
+static json_t *reasons(const uint64_t *counts, uint32_t count, const char *(*name)(uint32_t))
+{
+    json_t *object = json_object();
+    for (uint32_t i = 1; i < count; i++) {
+        if (strcmp(name(i), "none") != 0) {
+            json_object_set_new(object, name(i), json_integer((json_int_t)counts[i]));
         }
     }
+    return object;
 }
 
 static void print_totals_json(const struct totals *totals, const struct journal_identity *identity)
 {
     json_t *inputs = json_object();
-    json_t *ignored = json_object();
     json_t *https = json_object();
     char name[16];
     for (uint32_t i = 1; i < SM_IN_COUNT; i++) {
         json_object_set_new(inputs, sm_input_name(i), json_integer((json_int_t)totals->inputs[i]));
-    }
-    for (uint32_t i = 1; i < SM_IGNORED_COUNT; i++) {
-        json_object_set_new(ignored, sm_ignored_name(i),
-                            json_integer((json_int_t)totals->ignored[i]));
     }
     for (uint32_t i = 0; i < 1000u; i++) {
         if (totals->by_http[i] > 0) {
@@ -231,11 +249,13 @@ static void print_totals_json(const struct totals *totals, const struct journal_
             json_object_set_new(https, name, json_integer((json_int_t)totals->by_http[i]));
         }
     }
-    cli_print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "first",
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "first",
                              (json_int_t)identity->first, "last", (json_int_t)identity->last,
                              "starts", (json_int_t)identity->epoch, "succeeded",
                              (json_int_t)totals->succeeded, "failed", (json_int_t)totals->failed,
-                             "failed_by_http", https, "inputs", inputs, "ignored", ignored));
+                             "failed_by_http", https, "inputs", inputs, "ignored",
+                             reasons(totals->ignored, SM_IGNORED_COUNT, sm_ignored_name), "refused",
+                             reasons(totals->refused, SM_REFUSAL_COUNT, sm_refusal_name)));
 }
 
 int cmd_stat(const struct cli_values *values)

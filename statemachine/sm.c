@@ -61,7 +61,7 @@ const char *sm_ignored_name(uint32_t reason)
                                         SM_IGNORED_LIST(SM_X)
 #undef SM_X
     };
-    return reason < SM_IGNORED_COUNT ? names[reason] : "none";
+    return reason < SM_IGNORED_COUNT && names[reason] != NULL ? names[reason] : "none";
 }
 
 const char *sm_refusal_name(uint32_t refusal)
@@ -71,7 +71,7 @@ const char *sm_refusal_name(uint32_t refusal)
                                         SM_REFUSAL_LIST(SM_X)
 #undef SM_X
     };
-    return refusal < SM_REFUSAL_COUNT ? names[refusal] : "none";
+    return refusal < SM_REFUSAL_COUNT && names[refusal] != NULL ? names[refusal] : "none";
 }
 
 const char *sm_invariant_name(uint32_t invariant)

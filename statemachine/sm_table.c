@@ -28,7 +28,7 @@
     X(REFUSE_SIDE, "refuse: bad_request")                            \
     X(IGNORE_ROOM, "ignore: unknown_room")                           \
     X(IGNORE_TOMBSTONE, "ignore: tombstone")                         \
-    X(IGNORE_SIDE, "ignore: wrong_side")
+    X(NEVER, "never: it goes to the other side")
 
 enum action {
 #define SM_X(name, text) DO_##name,
@@ -59,11 +59,11 @@ static const uint8_t table[SM_SIDE_COUNT][SM_IN_COUNT][SM_PHASE_COUNT] = {
             [SM_IN_RELEASE] = EVERY(RELEASE),
             [SM_IN_DELIVERED] = EVERY(DELIVERED),
             [SM_IN_PREPARE] = EVERY(PREPARE),
-            [SM_IN_PREPARED] = EVERY(IGNORE_SIDE),
-            [SM_IN_STATUS] = EVERY(IGNORE_SIDE),
+            [SM_IN_PREPARED] = EVERY(NEVER),
+            [SM_IN_STATUS] = EVERY(NEVER),
             [SM_IN_ACK] = ROW(IGNORE_ROOM, ACK, ACK, IGNORE_TOMBSTONE),
             [SM_IN_PEER_ABORT] = EVERY(PEER_ABORT),
-            [SM_IN_DRAINED] = EVERY(IGNORE_SIDE),
+            [SM_IN_DRAINED] = EVERY(NEVER),
             [SM_IN_WRITE_DONE] = EVERY(WRITE_DONE),
         },
     [SM_DECODE] =
@@ -76,13 +76,13 @@ static const uint8_t table[SM_SIDE_COUNT][SM_IN_COUNT][SM_PHASE_COUNT] = {
             [SM_IN_ABORT] = EVERY(ABORT),
             [SM_IN_RELEASE] = EVERY(RELEASE),
             [SM_IN_DELIVERED] = EVERY(DELIVERED),
-            [SM_IN_PREPARE] = EVERY(IGNORE_SIDE),
+            [SM_IN_PREPARE] = EVERY(NEVER),
             [SM_IN_PREPARED] = ROW(IGNORE_ROOM, PREPARED, PREPARED, IGNORE_TOMBSTONE),
             [SM_IN_STATUS] = EVERY(STATUS),
-            [SM_IN_ACK] = EVERY(IGNORE_SIDE),
-            [SM_IN_PEER_ABORT] = EVERY(IGNORE_SIDE),
+            [SM_IN_ACK] = EVERY(NEVER),
+            [SM_IN_PEER_ABORT] = EVERY(NEVER),
             [SM_IN_DRAINED] = ROW(IGNORE_ROOM, DRAINED, DRAINED, IGNORE_TOMBSTONE),
-            [SM_IN_WRITE_DONE] = EVERY(IGNORE_SIDE),
+            [SM_IN_WRITE_DONE] = EVERY(NEVER),
         },
 };
 
@@ -306,11 +306,8 @@ static void run(const struct sm_call *call, enum action action)
     case DO_IGNORE_TOMBSTONE:
         sm_ignore(sm, call->out, call->input, SM_IGNORED_TOMBSTONE);
         break;
-    case DO_IGNORE_SIDE:
-        sm_ignore(sm, call->out, call->input, SM_IGNORED_WRONG_SIDE);
-        break;
     default:
-        SM_ASSERT(action != DO_NONE);
+        SM_ASSERT(action != DO_NONE && action != DO_NEVER); /* side_of says whose a message is */
         if (call->input->kind <= SM_IN_DELIVERED) {
             run_engine_action(call, action);
         } else {

@@ -85,7 +85,9 @@ static void print_names(const char *title, const char *text, uint32_t count,
 {
     printf("## %s\n\n%s\n\n", title, text);
     for (uint32_t i = 1; i < count; i++) {
-        printf("- %s\n", name(i));
+        if (strcmp(name(i), "none") != 0) {
+            printf("- %s\n", name(i));
+        }
     }
     printf("\n");
 }
