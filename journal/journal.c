@@ -11,12 +11,23 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-#define MAP_BYTES_DEFAULT (UINT64_C(64) << 30)
+#define MAP_BYTES_FIRST (UINT64_C(4) << 30)
+#define MAP_BYTES_MAX (UINT64_C(64) << 30)
+#define FULL_BLOCKS 16u
+
+/* A write that does half of what it should is an I/O error to LMDB; often the disk is full. */
+static bool is_full(const struct journal *journal)
+{
+    struct statvfs info;
+    return statvfs(journal->path, &info) == 0 && info.f_bavail < FULL_BLOCKS;
+}
 
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what)
 {
+    code = code == EIO && is_full(journal) ? ENOSPC : code;
     enum status status = STATUS_JOURNAL_IO;
     const char *way_out = "check the disk; the node goes on by itself when it can write again";
     switch (code) {
@@ -132,21 +143,26 @@ static enum status make_directory(struct journal *journal)
     if (mkdir(journal->path, 0750) == 0 || errno == EEXIST) {
         return STATUS_OK;
     }
+    if (errno != ENOENT && errno != EACCES) {
+        return journal_lmdb_status(journal, errno, "its directory cannot be made");
+    }
     return status_fail(STATUS_JOURNAL_IO, &journal->detail, errno,
                        "journal %s: its directory cannot be made: %s; make the directory that "
                        "it is in, for this user, or name another one (journal.path)",
                        journal->path, strerror(errno));
 }
 
-/* The directory that holds the journal's: a new journal's name must survive power loss too. */
+/* The directory that holds the journal's: its name must survive power loss too, also when the start
+ * that made it got no further. */
 static enum status sync_parent(struct journal *journal)
 {
     char path[SEGMENT_PATH_BYTES];
     (void)snprintf(path, sizeof path, "%s/..", journal->path);
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* A parent that may not be opened is not ours: it was there before. */
-    const int code = fd >= 0 && fsync(fd) != 0 ? errno : 0;
+    /* A parent that we may not open is not ours: it was there before. */
+    int code = fd < 0 && errno != EACCES ? errno : 0;
     if (fd >= 0) {
+        code = fsync(fd) != 0 ? errno : 0;
         (void)close(fd);
     }
     return journal_lmdb_status(journal, code, "the directory above it cannot be synced");
@@ -160,13 +176,13 @@ static enum status make_first_segment(struct journal *journal)
             return journal_lmdb_status(journal, errno, "no random number for its identity");
         }
     }
-    TRY(journal_first_segment(journal, node_id));
-    return sync_parent(journal);
+    return journal_first_segment(journal, node_id);
 }
 
 static enum status open_for_writing(struct journal *journal)
 {
     TRY(make_directory(journal));
+    TRY(sync_parent(journal));
     TRY(take_lock(journal));
     TRY(journal_scan(journal, true));
     if (journal->segment_count == 0) {
@@ -224,7 +240,9 @@ enum status journal_open(const struct journal_options *options, struct journal *
     journal->options = *options;
     journal->lock.fd = -1;
     journal->options.map_bytes_max =
-        options->map_bytes_max == 0 ? MAP_BYTES_DEFAULT : options->map_bytes_max;
+        options->map_bytes_max == 0 ? MAP_BYTES_MAX : options->map_bytes_max;
+    journal->options.map_bytes_first =
+        options->map_bytes_first == 0 ? MAP_BYTES_FIRST : options->map_bytes_first;
     enum status status = STATUS_OK;
     if (options->path == NULL || options->path[0] == '\0' ||
         strlen(options->path) >= sizeof journal->path) {
@@ -252,8 +270,7 @@ void journal_close(struct journal *journal)
         return;
     }
     journal_abort(journal);
-    if (!journal->options.read_only && journal->segment_count > 0 &&
-        journal_newest(journal)->env != NULL) {
+    if (!journal->options.read_only && journal->segment_count > 0) {
         (void)journal_flush_fully(journal);
     }
     for (uint32_t i = 0; i < journal->segment_count; i++) {
@@ -328,8 +345,12 @@ static enum status grow(struct journal *journal, struct segment *newest, uint64_
         newest->read = NULL;
         newest->read_active = false;
     }
-    return journal_lmdb_status(journal, mdb_env_set_mapsize(newest->env, size),
-                               "its map cannot grow");
+    const enum status status =
+        journal_lmdb_status(journal, mdb_env_set_mapsize(newest->env, size), "its map cannot grow");
+    if (status != STATUS_OK) {
+        segment_close(newest); /* LMDB has no map any more, and does not look */
+    }
+    return status;
 }
 
 /* A quarter of the map must be free when a batch begins: no batch is that large. */

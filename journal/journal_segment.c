@@ -14,8 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAP_BYTES_FIRST (UINT64_C(4) << 30)
 #define NAME_DIGITS 20u
+/* LMDB's for its 126 readers has 8 KiB; what is more are more readers. */
+#define LOCK_FILE_BYTES 16384
 /* Old segments that a reader has open at one time: each may keep a removed file alive. */
 #define OPEN_MAX 8u
 
@@ -146,10 +147,32 @@ static unsigned int env_flags(const struct journal *journal, const struct segmen
     return flags | (journal->options.mode == JOURNAL_NO_SYNC ? MDB_NOSYNC : 0u);
 }
 
+/*
+ * LMDB makes its lock file as long as it needs it, without space, and then writes to it through a
+ * map: on a full disk that kills the process. So the space is taken before. Once it is there the
+ * file is not opened: closing it would give up the locks that this process has on it.
+ */
+static int make_lock_file(const char *segment_path)
+{
+    char path[SEGMENT_PATH_BYTES + 8u];
+    struct stat info;
+    (void)snprintf(path, sizeof path, "%s-lock", segment_path);
+    if (stat(path, &info) == 0 && (uint64_t)info.st_blocks * 512u >= LOCK_FILE_BYTES) {
+        return 0;
+    }
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+    if (fd < 0) {
+        return errno;
+    }
+    const int code = posix_fallocate(fd, 0, LOCK_FILE_BYTES);
+    (void)close(fd);
+    return code;
+}
+
 static enum status open_env(struct journal *journal, struct segment *segment)
 {
     char path[SEGMENT_PATH_BYTES];
-    uint64_t map_bytes = MAP_BYTES_FIRST;
+    uint64_t map_bytes = journal->options.map_bytes_first;
     int code = mdb_env_create(&segment->env);
     if (code != MDB_SUCCESS) {
         return journal_lmdb_status(journal, code, "no memory");
@@ -162,7 +185,10 @@ static enum status open_env(struct journal *journal, struct segment *segment)
     /* A reader's map is as large as the file says. */
     (void)mdb_env_set_mapsize(segment->env, segment->write ? map_bytes : 0);
     segment_path(journal, segment, path, sizeof path);
-    code = mdb_env_open(segment->env, path, env_flags(journal, segment), 0640);
+    code = segment->write ? make_lock_file(path) : 0;
+    if (code == 0) {
+        code = mdb_env_open(segment->env, path, env_flags(journal, segment), 0640);
+    }
     if (code != MDB_SUCCESS) {
         return journal_lmdb_status(journal, code, "it cannot be opened");
     }
@@ -189,9 +215,10 @@ static void close_the_longest_unread(struct journal *journal, const struct segme
 
 enum status segment_open(struct journal *journal, struct segment *segment, bool create)
 {
-    if (segment->env != NULL) {
+    if (segment->env != NULL && (segment->write || !create)) {
         return STATUS_OK;
     }
+    segment_close(segment); /* opened only to be read, after a failure */
     close_the_longest_unread(journal, segment);
     segment->write = create;
     enum status status = open_env(journal, segment);
@@ -229,7 +256,11 @@ enum status segment_begin_reading(struct journal *journal, struct segment *segme
     TRY(segment_open(journal, segment, false));
     int code = mdb_txn_begin(segment->env, NULL, MDB_RDONLY, out_txn);
     if (code == MDB_MAP_RESIZED) {
-        (void)mdb_env_set_mapsize(segment->env, 0);
+        code = mdb_env_set_mapsize(segment->env, 0);
+        if (code != MDB_SUCCESS) {
+            segment_close(segment); /* LMDB has no map any more, and does not look */
+            return journal_lmdb_status(journal, code, "it cannot be read");
+        }
         code = mdb_txn_begin(segment->env, NULL, MDB_RDONLY, out_txn);
     }
     return journal_lmdb_status(journal, code, "it cannot be read");

@@ -35,8 +35,9 @@ uint64_t disk_random(uint64_t *state)
 
 const char *disk_call_name(enum disk_call call)
 {
-    static const char *const names[DISK_CALLS] = {
-        "write", "fdatasync", "fsync", "open", "ftruncate", "rename", "mkdir", "unlink", "mmap"};
+    static const char *const names[DISK_CALLS] = {"write",     "fdatasync",      "fsync", "open",
+                                                  "ftruncate", "rename",         "mkdir", "unlink",
+                                                  "mmap",      "posix_fallocate"};
     return names[call];
 }
 
@@ -197,7 +198,9 @@ ssize_t pwrite(int fd, const void *bytes, size_t size, off_t offset)
         return real(fd, bytes, size, offset);
     }
     lock();
-    const ssize_t done = fails(DISK_WRITE) ? -1 : real(fd, bytes, size, offset);
+    const bool failed = fails(DISK_WRITE);
+    const size_t some = failed && disk.fail_error == 0 ? size / 2u : size;
+    const ssize_t done = failed && some == size ? -1 : real(fd, bytes, some, offset);
     note_write(fd, bytes, done > 0 ? (size_t)done : 0, (size_t)offset);
     unlock();
     return done;
@@ -216,7 +219,9 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
     }
     lock();
     size_t offset = (size_t)lseek(fd, 0, SEEK_CUR);
-    const ssize_t done = fails(DISK_WRITE) ? -1 : real(fd, parts, count);
+    const bool failed = fails(DISK_WRITE);
+    const int some = failed && disk.fail_error == 0 ? count / 2 : count;
+    const ssize_t done = failed && some == count ? -1 : real(fd, parts, some);
     size_t left = done > 0 ? (size_t)done : 0;
     for (int i = 0; i < count && left > 0; i++) {
         const size_t size = parts[i].iov_len < left ? parts[i].iov_len : left;
@@ -402,6 +407,18 @@ void *mmap(void *address, size_t size, int protection, int flags, int fd, off_t 
     const bool failed = fails(DISK_MMAP);
     unlock();
     return failed ? MAP_FAILED : real(address, size, protection, flags, fd, offset);
+}
+
+int posix_fallocate(int fd, off_t offset, off_t size)
+{
+    REAL(int, "posix_fallocate", int, off_t, off_t)
+    lock();
+    const bool failed = fd_of(fd) != OF_NOTHING && fails(DISK_ALLOCATE);
+    if (disk.recording && fd_of(fd) == OF_FILE) {
+        abort(); /* the images know nothing of it */
+    }
+    unlock();
+    return failed ? disk.fail_error : real(fd, offset, size);
 }
 
 #pragma GCC visibility pop

@@ -57,9 +57,11 @@ enum disk_call {
     DISK_MKDIR,
     DISK_UNLINK,
     DISK_MMAP,
+    DISK_ALLOCATE,
     DISK_CALLS
 };
-/* The calls of this kind from the nth on (0: the next) fail, `times` of them. */
+/* The calls of this kind from the nth on (0: the next) fail, `times` of them. error 0: a write does
+ * half of what it was given, and says so. */
 void disk_fail(enum disk_call call, uint32_t nth, int error, uint32_t times);
 uint32_t disk_failed(void);
 const char *disk_call_name(enum disk_call call);

@@ -109,15 +109,7 @@ static bool append_some(struct work *work)
 
 static bool put_snapshot(struct work *work)
 {
-    unsigned char bytes[2500];
-    memset(bytes, 's', sizeof bytes);
-    for (uint32_t i = 0; i < 3u; i++) {
-        if (journal_snapshot_put(work->journal, work->next - 1u, i, bytes, sizeof bytes) !=
-            STATUS_OK) {
-            return false;
-        }
-    }
-    return true;
+    return store_put_snapshot(work->journal, work->next - 1u) == STATUS_OK;
 }
 
 static void batch(struct work *work)
@@ -214,32 +206,16 @@ static void work_direct(struct work *work)
 static void submit_batch(struct work *work, struct journal_writer *writer)
 {
     for (uint64_t n = 1u + below(work, 12); n > 0; n--) {
-        const struct journal_record record = store_entry(work->next);
-        unsigned char *slot = NULL;
-        while (slot == NULL) {
-            slot = writer_begin(writer, record.number, record.room, record.also, record.also_count,
-                                record.payload_size);
-        }
-        memcpy(slot, record.payload, record.payload_size);
-        writer_submit(writer);
-        work->next++;
+        store_submit(writer, work->next++);
     }
 }
 
 static void submit_snapshot(struct work *work, struct journal_writer *writer)
 {
-    unsigned char bytes[2500];
-    memset(bytes, 's', sizeof bytes);
     work->now_ns += 1000u;
     /* With it a segment may begin and all before it go. */
     disk_mark(DISK_TRIMMED_TO, work->next);
-    for (uint32_t i = 0; i < 3u; i++) {
-        while (
-            !writer_snapshot_item(writer, work->next - 1u, i, work->now_ns, bytes, sizeof bytes)) {
-        }
-    }
-    while (!writer_snapshot_end(writer, work->next - 1u)) {
-    }
+    store_submit_snapshot(writer, work->next - 1u, work->now_ns);
 }
 
 static void work_through_writer(struct work *work)

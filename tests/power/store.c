@@ -44,6 +44,40 @@ struct journal_record store_entry(uint64_t number)
     return (struct journal_record){number, entry.input.room, 0, bytes, size, also, others};
 }
 
+#define SNAPSHOT_ITEMS 3u
+static const unsigned char item[2500] = {'s'};
+
+enum status store_put_snapshot(struct journal *journal, uint64_t entry)
+{
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < SNAPSHOT_ITEMS && status == STATUS_OK; i++) {
+        status = journal_snapshot_put(journal, entry, i, item, sizeof item);
+    }
+    return status;
+}
+
+void store_submit(struct journal_writer *writer, uint64_t number)
+{
+    const struct journal_record record = store_entry(number);
+    unsigned char *slot = NULL;
+    while (slot == NULL) {
+        slot = writer_begin(writer, record.number, record.room, record.also, record.also_count,
+                            record.payload_size);
+    }
+    memcpy(slot, record.payload, record.payload_size);
+    writer_submit(writer);
+}
+
+void store_submit_snapshot(struct journal_writer *writer, uint64_t entry, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < SNAPSHOT_ITEMS; i++) {
+        while (!writer_snapshot_item(writer, entry, i, now_ns, item, sizeof item)) {
+        }
+    }
+    while (!writer_snapshot_end(writer, entry)) {
+    }
+}
+
 struct look {
     struct journal *journal;
     struct status_detail detail;

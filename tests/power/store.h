@@ -6,10 +6,16 @@
 #ifndef TESTS_POWER_STORE_H
 #define TESTS_POWER_STORE_H
 
-#include "journal/journal.h"
+#include "journal/journal_writer.h"
 
 /* A whole protobuf entry, about `number`'s room and now and then another one. */
 struct journal_record store_entry(uint64_t number);
+/* The items of a snapshot at `entry` into the open batch. */
+enum status store_put_snapshot(struct journal *journal, uint64_t entry);
+
+/* The same through the journal thread; each waits while its queue is full. */
+void store_submit(struct journal_writer *writer, uint64_t number);
+void store_submit_snapshot(struct journal_writer *writer, uint64_t entry, uint64_t now_ns);
 
 enum store_state {
     STORE_WELL = 0,

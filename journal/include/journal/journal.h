@@ -47,10 +47,11 @@ struct journal_options {
     const char *path;
     enum journal_mode mode;
     bool read_only;
-    bool salvage;           /* a bundle that is damaged ends where the damage begins */
-    uint64_t leave_from;    /* reading: segments from this entry on are not looked at; 0: all are */
-    uint64_t map_bytes_max; /* of a segment; 0: 64 GiB; address space, not memory */
-    uint64_t segment_bytes; /* a segment over this is full: see journal_segment_full; 0: never */
+    bool salvage;        /* a bundle that is damaged ends where the damage begins */
+    uint64_t leave_from; /* reading: segments from this entry on are not looked at; 0: all are */
+    uint64_t map_bytes_first; /* of a segment's map; it doubles as it fills; 0: 4 GiB */
+    uint64_t map_bytes_max;   /* of a segment; 0: 64 GiB; address space, not memory */
+    uint64_t segment_bytes;   /* a segment over this is full: see journal_segment_full; 0: never */
 };
 
 struct journal;
