@@ -3,8 +3,10 @@
  * An engine for the scripts in this folder: attaches to a node, waits until a file exists, and then
  * either takes part in one room or sends many opens.
  *
- *     probe_engine SOCKET FILE decode|prefill    room 7, four pages; ends with its result
- *     probe_engine SOCKET FILE flood N           N decode rooms; ends when each open has an answer
+ *     probe_engine SOCKET FILE decode|prefill     room 7, four pages; ends with its result
+ *     probe_engine SOCKET FILE flood N [RANK]     N decode rooms; ends when each open has an answer
+ *     probe_engine SOCKET FILE gush N [RANK]      as flood, but reads nothing until all is sent and the
+ *                                                 file FILE.read exists
  *
  * Prints one line per event or, for a flood, the counts. Exit status: 0, or 1 when nothing attached
  * or an answer did not come.
@@ -82,9 +84,31 @@ static void count(struct counts *counts, const struct stateroom_event *event)
     counts->results += event->kind == STATEROOM_RESULT;
 }
 
-static int flood(struct stateroom *s, unsigned rooms)
+/* Reads nothing; says how many were sent. */
+static unsigned gush(struct stateroom *s, unsigned rooms, const char *path)
 {
-    struct counts counts = {0, 0, 0, 0, 0};
+    char read_on[256];
+    unsigned sent = 0;
+    (void)snprintf(read_on, sizeof read_on, "%s.read", path);
+    for (int idle = 0; sent < rooms && idle < PATIENCE;) {
+        if (open_room(s, STATEROOM_DECODE, FIRST_FLOODED + sent) == STATEROOM_OK) {
+            sent++;
+            idle = 0;
+        } else {
+            (void)usleep(50000);
+            idle++;
+        }
+    }
+    printf("gushed=%u\n", sent);
+    while (access(read_on, F_OK) != 0) {
+        (void)usleep(20000);
+    }
+    return sent;
+}
+
+static int flood(struct stateroom *s, unsigned rooms, unsigned already)
+{
+    struct counts counts = {already, 0, 0, 0, 0};
     struct stateroom_event event;
     for (int idle = 0; idle < PATIENCE;) {
         const bool more = counts.sent < rooms;
@@ -107,30 +131,39 @@ static int flood(struct stateroom *s, unsigned rooms)
     return counts.accepted + counts.refused == rooms ? 0 : 1;
 }
 
+static int run(struct stateroom *s, int argc, char **argv)
+{
+    const unsigned rooms = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 1000u;
+    if (!wait_for_file(s, argv[2])) {
+        printf("the node was lost: %s\n", stateroom_error_text(s));
+        return 1;
+    }
+    if (strcmp(argv[3], "flood") == 0) {
+        return flood(s, rooms, 0);
+    }
+    if (strcmp(argv[3], "gush") == 0) {
+        return flood(s, rooms, gush(s, rooms, argv[2]));
+    }
+    return take_part(s, strcmp(argv[3], "decode") == 0 ? STATEROOM_DECODE : STATEROOM_PREFILL);
+}
+
 int main(int argc, char **argv)
 {
     const struct stateroom_pool_options pool = {{16, 2, 8, 64, 2, 1, 0, 0, 0}, 1, 64, 4, 64, NULL};
     struct stateroom *s = NULL;
     char text[256];
     if (argc < 4) {
-        fprintf(stderr, "usage: probe_engine SOCKET FILE decode|prefill|flood [N]\n");
+        fprintf(stderr, "usage: probe_engine SOCKET FILE decode|prefill|flood|gush [N] [RANK]\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    const struct stateroom_options options = {argv[1], 0, "probe", &pool, 10000};
+    const uint32_t rank = argc > 5 ? (uint32_t)strtoul(argv[5], NULL, 10) : 0;
+    const struct stateroom_options options = {argv[1], rank, "probe", &pool, 10000};
     if (stateroom_connect(&options, &s, text, sizeof text) != STATEROOM_OK) {
         printf("not attached: %s\n", text);
         return 1;
     }
-    int result = 1;
-    if (!wait_for_file(s, argv[2])) {
-        printf("the node was lost: %s\n", stateroom_error_text(s));
-    } else if (strcmp(argv[3], "flood") == 0) {
-        result = flood(s, argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 1000u);
-    } else {
-        result =
-            take_part(s, strcmp(argv[3], "decode") == 0 ? STATEROOM_DECODE : STATEROOM_PREFILL);
-    }
+    const int result = run(s, argc, argv);
     stateroom_close(s);
     return result;
 }
