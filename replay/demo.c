@@ -365,24 +365,50 @@ static int run_requests(struct demo *demo)
     return code;
 }
 
+/* Why a node did not come up: the last line of its log. */
+static int node_failed(const struct demo *demo, const struct demo_node *node, const char *how)
+{
+    char path[128];
+    char line[600];
+    char last[600] = "its log is empty";
+    (void)snprintf(path, sizeof path, "%s/%s.log", demo->dir, node->name);
+    FILE *log = fopen(path, "r");
+    while (log != NULL && fgets(line, (int)sizeof line, log) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        memcpy(last, line, sizeof last);
+    }
+    if (log != NULL) {
+        (void)fclose(log);
+    }
+    return cli_fail(EXIT_UNREACHABLE, "node %s %s (%s): %s", node->name, how, path, last);
+}
+
+static bool has_ended(struct demo_node *node)
+{
+    int status = 0;
+    if (waitpid(node->pid, &status, WNOHANG) == node->pid) {
+        node->pid = 0;
+    }
+    return node->pid == 0;
+}
+
 static int wait_ready(struct demo *demo)
 {
     const uint64_t until = cli_now_ns() + UINT64_C(40) * 1000000000u;
     while (!demo->prefill.ready || !demo->decode.ready) {
-        int status = 0;
         listen_for(demo, 50);
         if (interrupted) {
             return EXIT_INTERRUPTED;
         }
-        if (waitpid(demo->p.pid, &status, WNOHANG) == demo->p.pid) {
-            demo->p.pid = 0;
-        }
-        if (waitpid(demo->d.pid, &status, WNOHANG) == demo->d.pid) {
-            demo->d.pid = 0;
-        }
-        if (demo->p.pid == 0 || demo->d.pid == 0 || cli_now_ns() > until) {
-            return cli_fail(EXIT_UNREACHABLE, "the nodes did not come up; see %s/P.log and D.log",
-                            demo->dir);
+        struct demo_node *nodes[] = {&demo->p, &demo->d};
+        const struct demo_engine *engines[] = {&demo->prefill, &demo->decode};
+        for (size_t i = 0; i < 2u; i++) {
+            if (has_ended(nodes[i])) {
+                return node_failed(demo, nodes[i], "has ended");
+            }
+            if (!engines[i]->ready && cli_now_ns() > until) {
+                return node_failed(demo, nodes[i], "did not come up within 40 s");
+            }
         }
     }
     return EXIT_WELL;
@@ -391,7 +417,9 @@ static int wait_ready(struct demo *demo)
 /* Engines finish what they have and say what they still hold; then the nodes stop gracefully. */
 static void wind_down(struct demo *demo)
 {
-    const uint64_t until = cli_now_ns() + UINT64_C(30) * 1000000000u;
+    const bool came_up = demo->prefill.ready && demo->decode.ready;
+    const uint64_t until = cli_now_ns() + (came_up ? UINT64_C(30) * 1000000000u : 0);
+    const uint32_t patience = !came_up ? 0u : interrupted ? 500u : 3000u;
     order(&demo->prefill, "quit\n");
     order(&demo->decode, "quit\n");
     while ((!demo->prefill.said_bye || !demo->decode.said_bye) && cli_now_ns() < until &&
@@ -399,8 +427,8 @@ static void wind_down(struct demo *demo)
         listen_for(demo, 50);
     }
     const pid_t engines[] = {demo->prefill.pid, demo->decode.pid};
-    end_process(&demo->prefill.pid, SIGCONT, interrupted ? 500 : 3000);
-    end_process(&demo->decode.pid, SIGCONT, interrupted ? 500 : 3000);
+    end_process(&demo->prefill.pid, SIGCONT, patience);
+    end_process(&demo->decode.pid, SIGCONT, patience);
     end_process(&demo->p.pid, SIGTERM, 20000);
     end_process(&demo->d.pid, SIGTERM, 20000);
     close_engine(&demo->prefill);
@@ -410,6 +438,27 @@ static void wind_down(struct demo *demo)
             remove_pools(engines[i]);
         }
     }
+}
+
+static int make_directory(struct demo *demo, const struct cli_values *values)
+{
+    const char *wanted = cli_text(values, "dir", ".");
+    if (demo->temporary) {
+        (void)snprintf(demo->dir, sizeof demo->dir, "/tmp/stateroom-demo-XXXXXX");
+        return mkdtemp(demo->dir) != NULL
+                   ? EXIT_WELL
+                   : cli_fail(EXIT_UNREACHABLE, "%s: %s", demo->dir, strerror(errno));
+    }
+    if (strlen(wanted) >= sizeof demo->dir) {
+        return cli_fail(EXIT_WRONG_USAGE,
+                        "--dir: %zu bytes or less, since the paths of sockets have bounds",
+                        sizeof demo->dir - 1u);
+    }
+    if (mkdir(wanted, 0755) != 0 && errno != EEXIST) {
+        return cli_fail(EXIT_UNREACHABLE, "%s: %s", wanted, strerror(errno));
+    }
+    (void)snprintf(demo->dir, sizeof demo->dir, "%s", wanted);
+    return EXIT_WELL;
 }
 
 static int prepare(struct demo *demo, const struct cli_values *values)
@@ -437,18 +486,8 @@ static int prepare(struct demo *demo, const struct cli_values *values)
     if (demo->kill_node != 0 && demo->kill_node != 'P' && demo->kill_node != 'D') {
         return cli_fail(EXIT_WRONG_USAGE, "--kill-node: P or D");
     }
-    if (demo->temporary) {
-        (void)snprintf(demo->dir, sizeof demo->dir, "/tmp/stateroom-demo-XXXXXX");
-        if (mkdtemp(demo->dir) == NULL) {
-            return cli_fail(EXIT_UNREACHABLE, "%s: %s", demo->dir, strerror(errno));
-        }
-    } else {
-        (void)snprintf(demo->dir, sizeof demo->dir, "%.60s", cli_text(values, "dir", "."));
-        if (mkdir(demo->dir, 0755) != 0 && errno != EEXIST) {
-            return cli_fail(EXIT_UNREACHABLE, "%s: %s", demo->dir, strerror(errno));
-        }
-    }
-    return demo_read_trace(demo, values);
+    const int code = demo_read_trace(demo, values);
+    return code == EXIT_WELL ? make_directory(demo, values) : code;
 }
 
 static int run(struct demo *demo)

@@ -92,21 +92,24 @@ static void size_room(struct demo_room *room, const json_t *request, struct seen
 
 int demo_read_trace(struct demo *demo, const struct cli_values *values)
 {
-    const uint32_t wanted = (uint32_t)cli_number(values, "requests", 120);
+    const uint64_t wanted = cli_number(values, "requests", 120);
+    if (wanted == 0 || wanted > 100000u) {
+        return cli_fail(EXIT_WRONG_USAGE, "--requests: 1 to 100000");
+    }
     uint64_t random = cli_number(values, "seed", 1);
     struct seen seen = {calloc(1, 1u << 20), 1u << 20};
     char *line = malloc(LINE_BYTES);
     FILE *file = open_trace(cli_text(values, "trace", NULL));
-    if (file == NULL || line == NULL || seen.bits == NULL || wanted == 0 || wanted > 100000u) {
+    if (file == NULL || line == NULL || seen.bits == NULL) {
+        const int cause = errno;
         free(line);
         free(seen.bits);
         if (file != NULL) {
             (void)fclose(file);
         }
         return cli_fail(EXIT_UNREACHABLE,
-                        "the trace cannot be read (%s), or --requests is 0; name it "
-                        "with --trace FILE",
-                        strerror(errno));
+                        "the trace cannot be read (%s); name it with --trace FILE",
+                        strerror(cause));
     }
     demo->rooms = calloc(wanted, sizeof *demo->rooms);
     while (demo->room_count < wanted && fgets(line, (int)LINE_BYTES, file) != NULL) {

@@ -5,8 +5,8 @@
  *
  *     probe_engine SOCKET FILE decode|prefill     room 7, four pages; ends with its result
  *     probe_engine SOCKET FILE flood N [RANK]     N decode rooms; ends when each open has an answer
- *     probe_engine SOCKET FILE gush N [RANK]      as flood, but reads nothing until all is sent and the
- *                                                 file FILE.read exists
+ *     probe_engine SOCKET FILE gush N [RANK]      as flood, but reads nothing until all is sent and
+ * the file FILE.read exists
  *
  * Prints one line per event or, for a flood, the counts. Exit status: 0, or 1 when nothing attached
  * or an answer did not come.

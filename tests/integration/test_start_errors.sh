@@ -87,7 +87,7 @@ expect 1 "is of node a and this node's name is c" "$bin/stateroomd" -c "$dir/c.y
 mkdir "$dir/foreign"
 expect 4 'No such file' "$bin/stateroom" replay "$dir/nowhere"
 expect 4 'there is no journal' "$bin/stateroom" rooms "$dir"
-expect 4 'is a file; name the directory' "$bin/stateroom" rooms "$dir/a.yaml"
+expect 4 'neither a journal.s directory nor a bundle' "$bin/stateroom" rooms "$dir/a.yaml"
 [ -z "$(find "$dir" -maxdepth 1 -name '*.mdb*')" ] || { echo "a reader has left a lock file where no journal is"; exit 1; }
 head -c 300000 /dev/urandom >"$dir/foreign/data.mdb"
 expect 6 'foreign: data.mdb is a journal of format 1' "$bin/stateroom" rooms "$dir/foreign"
@@ -110,4 +110,11 @@ expect 2 "no command is named 'repaly'; did you mean 'replay'" "$bin/stateroom" 
 expect 2 "demo: 'x' is one argument too many" "$bin/stateroom" demo x
 expect 2 'replay: name the journal' "$bin/stateroom" replay
 expect 4 'knows nothing of room 99' "$bin/stateroom" history 99 -j "$dir/journal-a"
+
+expect 2 'requests: 1 to 100000' "$bin/stateroom" demo --dir "$dir/demo" --requests 0
+expect 2 'dir: 63 bytes or less' "$bin/stateroom" demo --dir "/tmp/$(printf '%080d' 0)"
+expect 3 'the trace cannot be read .No such file.*--trace' "$bin/stateroom" demo --dir "$dir/demo" --trace /no/such
+[ ! -e "$dir/demo" ] || { echo "a demo that cannot start leaves its directory"; exit 1; }
+expect 3 'node [PD] has ended .*provider nonsense does not offer' \
+  "$bin/stateroom" demo --dir "$dir/demo" --provider nonsense
 echo "every wrong start says what is wrong"
