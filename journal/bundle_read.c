@@ -219,7 +219,7 @@ static const char *take_snapshot(struct bundle *bundle, const struct block_head 
     return NULL;
 }
 
-static const char *take_block(struct bundle *bundle, const struct block_head *head, uint64_t at)
+const char *bundle_take_block(struct bundle *bundle, const struct block_head *head, uint64_t at)
 {
     switch (head->kind) {
     case BLOCK_SEGMENT:
@@ -269,7 +269,7 @@ static enum status add_block(struct bundle *bundle, const unsigned char *bytes, 
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory to read a bundle");
     }
     bundle->blocks = grown;
-    wrong = wrong == NULL ? take_block(bundle, &head, at) : wrong;
+    wrong = wrong == NULL ? bundle_take_block(bundle, &head, at) : wrong;
     if (wrong != NULL) {
         return broken(bundle, at, wrong, out_detail);
     }
@@ -303,24 +303,43 @@ static enum status find_blocks(struct bundle *bundle, struct status_detail *out_
 /* ---- unpacking
  * ---------------------------------------------------------------------------------------- */
 
-const char *bundle_unpack(struct bundle *bundle, const unsigned char *head_bytes,
-                          const struct block_head *head, unsigned char *out_raw)
+bool bundle_read_stored(struct bundle *bundle, uint64_t at, const unsigned char *head_bytes,
+                        const struct block_head *head, const char **out_wrong)
 {
-    if (head->check != block_check(head_bytes, bundle->stored, head->stored)) {
-        return "is altered: its check does not fit its bytes";
-    }
-    if (head->packing == BLOCK_PLAIN) {
-        if (head->stored != head->raw) {
-            return "has another length than its head says";
+    *out_wrong = NULL;
+    if (head->stored > bundle->stored_size || bundle->stored == NULL) {
+        unsigned char *grown = realloc(bundle->stored, (size_t)head->stored + 1u);
+        if (grown == NULL) {
+            return false;
         }
+        bundle->stored = grown;
+        bundle->stored_size = head->stored;
+    }
+    if (bundle_pread(bundle, at + BLOCK_HEAD_BYTES, bundle->stored, head->stored) != STATUS_OK) {
+        *out_wrong = "cannot be read";
+    } else if (head->check != block_check(head_bytes, bundle->stored, head->stored)) {
+        *out_wrong = "is altered: its check does not fit its bytes";
+    }
+    return true;
+}
+
+/* Before memory is taken for it: whether the stored bytes can be as long as the head says. */
+static bool size_fits(const struct bundle *bundle, const struct block_head *head)
+{
+    return head->packing == BLOCK_PLAIN
+               ? head->stored == head->raw
+               : ZSTD_getFrameContentSize(bundle->stored, head->stored) == head->raw;
+}
+
+static bool unpack(struct bundle *bundle, const struct block_head *head, unsigned char *out_raw)
+{
+    if (head->packing == BLOCK_PLAIN) {
         memcpy(out_raw, bundle->stored, head->raw);
-        return NULL;
+        return true;
     }
     bundle->zstd = bundle->zstd == NULL ? ZSTD_createDCtx() : bundle->zstd;
-    const size_t size = bundle->zstd == NULL ? 0
-                                             : ZSTD_decompressDCtx(bundle->zstd, out_raw, head->raw,
-                                                                   bundle->stored, head->stored);
-    return ZSTD_isError(size) || size != head->raw ? "cannot be unpacked" : NULL;
+    return bundle->zstd != NULL && ZSTD_decompressDCtx(bundle->zstd, out_raw, head->raw,
+                                                       bundle->stored, head->stored) == head->raw;
 }
 
 /* Where each frame or item of a block begins; false: it is not made of `count` of them. */
@@ -351,21 +370,22 @@ enum status bundle_load_into(struct bundle *bundle, uint64_t at, const unsigned 
     *out_wrong = NULL;
     if (head->count > head->raw) {
         *out_wrong = "has a head that makes no sense";
+    } else if (!bundle_read_stored(bundle, at, head_bytes, head, out_wrong)) {
+        return STATUS_NO_MEMORY;
+    } else if (*out_wrong == NULL && !size_fits(bundle, head)) {
+        *out_wrong = "has another length than its head says";
+    }
+    if (*out_wrong != NULL) {
         return STATUS_JOURNAL_DAMAGED;
     }
-    bundle->stored = bundle->stored == NULL ? malloc(BLOCK_STORED_MAX) : bundle->stored;
     slot->raw = malloc((size_t)head->raw + 1u);
     slot->offsets = malloc(((size_t)head->count + 1u) * sizeof *slot->offsets);
-    if (bundle->stored == NULL || slot->raw == NULL || slot->offsets == NULL) {
+    if (slot->raw == NULL || slot->offsets == NULL) {
         return STATUS_NO_MEMORY;
     }
-    if (bundle_pread(bundle, at + BLOCK_HEAD_BYTES, bundle->stored, head->stored) != STATUS_OK) {
-        *out_wrong = "cannot be read";
-        return STATUS_JOURNAL_DAMAGED;
-    }
-    *out_wrong = bundle_unpack(bundle, head_bytes, head, slot->raw);
-    if (*out_wrong == NULL && (head->kind == BLOCK_ENTRIES || head->kind == BLOCK_SNAPSHOT) &&
-        !find_parts(slot)) {
+    if (!unpack(bundle, head, slot->raw)) {
+        *out_wrong = "cannot be unpacked";
+    } else if ((head->kind == BLOCK_ENTRIES || head->kind == BLOCK_SNAPSHOT) && !find_parts(slot)) {
         *out_wrong = "is not made of as many parts as its head says";
     }
     return *out_wrong == NULL ? STATUS_OK : STATUS_JOURNAL_DAMAGED;

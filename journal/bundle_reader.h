@@ -75,6 +75,7 @@ struct bundle {
     uint64_t item_block; /* where the last item of a snapshot was */
     uint32_t item_first;
     unsigned char *stored;
+    uint32_t stored_size;
     ZSTD_DCtx *zstd;
     bool indexed;
     struct room_list own;
@@ -88,9 +89,11 @@ enum status bundle_pread(const struct bundle *bundle, uint64_t at, unsigned char
 /* What is wrong with a block's head at the place where the row of blocks has come to; NULL. */
 const char *bundle_block_wrong(const struct bundle *bundle, const unsigned char *bytes,
                                const struct block_head *head);
-/* Checks and unpacks the stored bytes. NULL: well. */
-const char *bundle_unpack(struct bundle *bundle, const unsigned char *head_bytes,
-                          const struct block_head *head, unsigned char *out_raw);
+/* Takes a block that is not wrong into the row; NULL, or why it does not fit there. */
+const char *bundle_take_block(struct bundle *bundle, const struct block_head *head, uint64_t at);
+/* The block's bytes as they are stored, checked, into bundle->stored. False: no memory for them. */
+bool bundle_read_stored(struct bundle *bundle, uint64_t at, const unsigned char *head_bytes,
+                        const struct block_head *head, const char **out_wrong);
 /* Reads the block whose head is in slot->head; on failure the slot is to be emptied. */
 enum status bundle_load_into(struct bundle *bundle, uint64_t at, const unsigned char *head_bytes,
                              struct bundle_slot *slot, const char **out_wrong);

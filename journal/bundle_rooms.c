@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The room index of a bundle, made in memory when it is first asked for. */
 #include "bundle_reader.h"
+#include "journal_private.h"
 
 #include "journal/journal_recover.h"
 
@@ -64,7 +65,7 @@ static enum status make_index(struct bundle *bundle, struct status_detail *out_d
     if (bundle->indexed) {
         return STATUS_OK;
     }
-    void *memory = malloc(ARENA_BYTES);
+    void *memory = journal_take_pages(ARENA_BYTES);
     uint64_t *rooms = malloc(SM_TRANSITIONS_MAX * sizeof *rooms);
     enum status status =
         memory == NULL || rooms == NULL
@@ -76,7 +77,7 @@ static enum status make_index(struct bundle *bundle, struct status_detail *out_d
     for (uint64_t n = bundle->head.first; n < bundle->next && status == STATUS_OK; n++) {
         status = index_entry(bundle, n, &arena, rooms, out_detail);
     }
-    free(memory);
+    journal_give_pages(memory, ARENA_BYTES);
     free(rooms);
     TRY(status);
     if (bundle->own.count > 1u) {

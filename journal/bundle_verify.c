@@ -126,10 +126,8 @@ static bool whole_block(struct walk *walk, const unsigned char *bytes, uint64_t 
         at + BLOCK_HEAD_BYTES + head.stored > bundle->size) {
         return false;
     }
-    bundle->stored = bundle->stored == NULL ? malloc(BLOCK_STORED_MAX) : bundle->stored;
-    return bundle->stored != NULL &&
-           bundle_pread(bundle, at + BLOCK_HEAD_BYTES, bundle->stored, head.stored) == STATUS_OK &&
-           head.check == block_check(bytes, bundle->stored, head.stored);
+    const char *wrong = NULL;
+    return bundle_read_stored(bundle, at, bytes, &head, &wrong) && wrong == NULL;
 }
 
 /* Behind a head that makes no sense: where the next whole block is; the size: there is none. */
@@ -186,7 +184,15 @@ static void walk_blocks(struct walk *walk, unsigned char *window)
             block_head_read(bytes, &slot.head);
             bundle->ordinal = slot.head.ordinal;
         }
+        if (walk->look.report->faults == 0) {
+            /* What a reader would not take is a fault here too. */
+            wrong = bundle_take_block(bundle, &slot.head, walk->at);
+            if (wrong != NULL) {
+                note_block(walk, wrong);
+            }
+        }
         look_into(walk, bytes, &slot);
+        bundle->block_count++;
         memcpy(bundle->chain, slot.head.chain, sizeof bundle->chain);
         walk->at += sizeof bytes + slot.head.stored;
         bundle->ordinal++;
@@ -203,11 +209,12 @@ static enum status verify_open(struct bundle *bundle, struct journal_fault_repor
     walk.look.report = report;
     walk.look.expected = bundle->head.first;
     walk.at = bundle->blocks_at;
+    bundle->next = bundle->head.first;
     memcpy(walk.look.chain, bundle->head.chain, sizeof walk.look.chain);
-    void *memory = malloc(ARENA_BYTES);
+    void *memory = journal_take_pages(ARENA_BYTES);
     unsigned char *window = malloc(SEARCH_BYTES);
     if (memory == NULL || window == NULL) {
-        free(memory);
+        journal_give_pages(memory, ARENA_BYTES);
         free(window);
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory to verify a bundle");
     }
@@ -218,7 +225,7 @@ static enum status verify_open(struct bundle *bundle, struct journal_fault_repor
     } else if (walk.at != bundle->size) {
         note_block(&walk, "stands after the end of the bundle");
     }
-    free(memory);
+    journal_give_pages(memory, ARENA_BYTES);
     free(window);
     return report->faults == 0 ? STATUS_OK
                                : status_fail(STATUS_JOURNAL_DAMAGED, out_detail, 0, "bundle %s: %s",

@@ -78,7 +78,7 @@ enum status journal_sink_open(struct journal_sink *sink, struct journal *borrow_
     memset(sink, 0, sizeof *sink);
     sink->journal = borrow_journal;
     sink->bundle = borrow_bundle;
-    void *memory = malloc(ARENA_BYTES);
+    void *memory = journal_take_pages(ARENA_BYTES);
     sink->rooms = malloc(SM_TRANSITIONS_MAX * sizeof *sink->rooms);
     codec_arena_init(&sink->arena, memory, ARENA_BYTES);
     if (memory == NULL || sink->rooms == NULL) {
@@ -93,7 +93,7 @@ enum status journal_sink_open(struct journal_sink *sink, struct journal *borrow_
 
 void journal_sink_close(struct journal_sink *sink)
 {
-    free(sink->arena.memory);
+    journal_give_pages(sink->arena.memory, ARENA_BYTES);
     free(sink->rooms);
     memset(sink, 0, sizeof *sink);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A machine with its memory: laying out, packing, restoring. */
 #include "journal/journal_recover.h"
+#include "journal_private.h"
 
 #include "statemachine/sm_image.h"
 
@@ -14,14 +15,14 @@
 #define ARENA_BYTES ((size_t)96 << 20)
 #define ITEM_BYTES_MAX ((size_t)8 << 20)
 
-static void *take_pages(size_t bytes)
+void *journal_take_pages(size_t bytes)
 {
     void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return pages == MAP_FAILED ? NULL : pages;
 }
 
-static void give_pages(void *pages, size_t bytes)
+void journal_give_pages(void *pages, size_t bytes)
 {
     if (pages != NULL) {
         (void)munmap(pages, bytes);
@@ -31,10 +32,10 @@ static void give_pages(void *pages, size_t bytes)
 enum status journal_machine_open(struct journal_machine *machine, struct status_detail *out_detail)
 {
     memset(machine, 0, sizeof *machine);
-    machine->output = take_pages(sizeof *machine->output);
-    machine->runs = take_pages(SM_OUTPUT_RUNS_MAX * sizeof *machine->runs);
-    void *arena = take_pages(ARENA_BYTES);
-    void *scratch = take_pages(ARENA_BYTES);
+    machine->output = journal_take_pages(sizeof *machine->output);
+    machine->runs = journal_take_pages(SM_OUTPUT_RUNS_MAX * sizeof *machine->runs);
+    void *arena = journal_take_pages(ARENA_BYTES);
+    void *scratch = journal_take_pages(ARENA_BYTES);
     codec_arena_init(&machine->arena, arena, ARENA_BYTES);
     codec_arena_init(&machine->scratch, scratch, ARENA_BYTES);
     if (machine->output == NULL || machine->runs == NULL || arena == NULL || scratch == NULL) {
@@ -46,7 +47,7 @@ enum status journal_machine_open(struct journal_machine *machine, struct status_
 
 void journal_machine_forget(struct journal_machine *machine)
 {
-    give_pages(machine->sm, machine->bytes);
+    journal_give_pages(machine->sm, machine->bytes);
     machine->sm = NULL;
     machine->bytes = 0;
     memset(&machine->bounds, 0, sizeof machine->bounds);
@@ -55,7 +56,7 @@ void journal_machine_forget(struct journal_machine *machine)
 void journal_machine_renew(struct journal_machine *machine)
 {
     if (machine->sm != NULL) {
-        give_pages(machine->spare, machine->spare_bytes);
+        journal_give_pages(machine->spare, machine->spare_bytes);
         machine->spare = machine->sm;
         machine->spare_bytes = machine->bytes;
     }
@@ -66,12 +67,12 @@ void journal_machine_renew(struct journal_machine *machine)
 
 void journal_machine_close(struct journal_machine *machine)
 {
-    give_pages(machine->sm, machine->bytes);
-    give_pages(machine->spare, machine->spare_bytes);
-    give_pages(machine->output, sizeof *machine->output);
-    give_pages(machine->runs, SM_OUTPUT_RUNS_MAX * sizeof *machine->runs);
-    give_pages(machine->arena.memory, ARENA_BYTES);
-    give_pages(machine->scratch.memory, ARENA_BYTES);
+    journal_give_pages(machine->sm, machine->bytes);
+    journal_give_pages(machine->spare, machine->spare_bytes);
+    journal_give_pages(machine->output, sizeof *machine->output);
+    journal_give_pages(machine->runs, SM_OUTPUT_RUNS_MAX * sizeof *machine->runs);
+    journal_give_pages(machine->arena.memory, ARENA_BYTES);
+    journal_give_pages(machine->scratch.memory, ARENA_BYTES);
     memset(machine, 0, sizeof *machine);
 }
 
@@ -89,7 +90,7 @@ static enum status fresh(struct journal_machine *machine, const struct sm_bounds
         machine->spare_bytes = 0;
         return STATUS_OK;
     }
-    void *memory = take_pages(bytes);
+    void *memory = journal_take_pages(bytes);
     if (memory == NULL) {
         return status_fail(STATUS_NO_MEMORY, out_detail, errno,
                            "no memory for the machine's tables (%zu MiB); lower rooms_max or "
@@ -134,10 +135,10 @@ enum status journal_machine_lay_out(struct journal_machine *machine, const struc
     if (machine->sm != NULL) {
         const enum status status = move_state(machine, sm, out_detail);
         if (status != STATUS_OK) {
-            give_pages(sm, bytes);
+            journal_give_pages(sm, bytes);
             return status;
         }
-        give_pages(machine->sm, machine->bytes);
+        journal_give_pages(machine->sm, machine->bytes);
     }
     machine->sm = sm;
     machine->bytes = bytes;

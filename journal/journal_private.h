@@ -85,6 +85,10 @@ enum status journal_mend(struct journal *journal);
 /* Translates LMDB's and the system's codes; the only place that knows them. */
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what);
 
+/* Zeroed pages of a large arena: only what is used takes memory. NULL: none. */
+void *journal_take_pages(size_t bytes);
+void journal_give_pages(void *pages, size_t bytes);
+
 /* ---- segments (journal_segment.c)
  * ---------------------------------------------------------------------- */
 

@@ -112,6 +112,19 @@ static bool restore_snapshot(struct journal *journal, struct journal_machine *ma
            (head->machine_version != SM_MACHINE_VERSION || sm_digest(machine->sm) == head->digest);
 }
 
+enum status journal_snapshot_check(struct journal *journal, struct journal_machine *machine,
+                                   uint64_t entry)
+{
+    struct codec_snapshot head;
+    enum status status = snapshot_head(journal, machine, entry, &head);
+    if (status == STATUS_OK && head.machine_version == SM_MACHINE_VERSION &&
+        !restore_snapshot(journal, machine, &head)) {
+        status = STATUS_JOURNAL_DAMAGED;
+    }
+    journal_machine_forget(machine);
+    return status;
+}
+
 /*
  * The newest snapshot not after `until` that this machine can go on from. One that does not restore
  * is no loss: the one before it, or replay from the start, will do. One of an older version does

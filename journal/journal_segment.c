@@ -68,10 +68,17 @@ enum status segment_put_meta(struct journal *journal, struct segment *segment, M
                              const struct segment_meta *meta)
 {
     const struct raw_meta raw = {JOURNAL_FORMAT_VERSION, 0, *meta};
+    const uint64_t id = mdb_txn_id(txn);
     MDB_val key = journal_val("journal", 7);
     MDB_val value = journal_val(&raw, sizeof raw);
-    return journal_lmdb_status(journal, mdb_put(txn, segment->meta, &key, &value, 0),
-                               "its head cannot be written");
+    int code = mdb_put(txn, segment->meta, &key, &value, 0);
+    if (code == MDB_SUCCESS) {
+        /* For verification: a page number that was altered can lead to an older, whole tree. */
+        key = journal_val("txn", 3);
+        value = journal_val(&id, sizeof id);
+        code = mdb_put(txn, segment->meta, &key, &value, 0);
+    }
+    return journal_lmdb_status(journal, code, "its head cannot be written");
 }
 
 enum status segment_get_meta(struct journal *journal, struct segment *segment, MDB_txn *txn,

@@ -17,6 +17,7 @@ struct look {
     uint64_t chain[2];
     /* The entry before cannot be read, nor its chain: the next one's is taken as it is. */
     bool chain_unknown;
+    volatile uint64_t *at; /* the entry that is looked at, for who survives a crash */
     struct codec_arena arena;
     struct journal_fault_report *report;
 };

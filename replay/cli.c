@@ -551,11 +551,8 @@ static int run_command(const struct cli_command *command, int argc, char **argv)
     return command->run(&values);
 }
 
-int cli_main(int argc, char **argv)
+static int run_words(int argc, char **argv)
 {
-    if (argc >= 2 && strcmp(argv[1], "demo-engine") == 0) {
-        return demo_engine_main(argc - 1, argv + 1);
-    }
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         overall_help(argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_WRONG_USAGE : EXIT_WELL;
@@ -566,10 +563,15 @@ int cli_main(int argc, char **argv)
         return EXIT_WELL;
     }
     const struct cli_command *command = command_named(argv[1]);
-    if (command == NULL) {
-        return no_such_command(argv[1]);
+    return command == NULL ? no_such_command(argv[1]) : run_command(command, argc - 1, argv + 1);
+}
+
+int cli_main(int argc, char **argv)
+{
+    if (argc >= 2 && strcmp(argv[1], "demo-engine") == 0) {
+        return demo_engine_main(argc - 1, argv + 1);
     }
-    const int code = run_command(command, argc - 1, argv + 1);
+    const int code = run_words(argc, argv);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         return cli_fail(EXIT_DIFFERS, "the output could not be written: %s", strerror(errno));
     }

@@ -86,6 +86,13 @@ enum status journal_replay(struct journal *journal, struct journal_machine *mach
                            const struct journal_replay *options,
                            struct journal_replayed *out_replayed, struct status_detail *out_detail);
 
+/*
+ * Whether the snapshot at an entry restores to the state whose digest it holds; one of another
+ * machine version only whether its head parses. The machine is empty afterwards.
+ */
+enum status journal_snapshot_check(struct journal *journal, struct journal_machine *machine,
+                                   uint64_t entry);
+
 /* The machine's state becomes the snapshot that a new segment begins with. No batch may be open. */
 enum status journal_machine_begin_segment(struct journal *journal, struct journal_machine *machine,
                                           uint64_t now_ns, struct status_detail *out_detail);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Looks at every entry of a journal: its check, the chain, the numbers, the room index, whether it
- * parses.
+ * parses; and at every snapshot, whether it restores.
  *
  * Layer: journal, codec. LMDB trusts its file: pages that were damaged may crash the process that
  * maps them, so what is not trusted is verified in a child process (verify_in_child).
@@ -16,7 +16,8 @@ struct journal_fault_report {
     uint64_t faults;      /* found */
     uint64_t first_fault; /* entry; 0 none */
     char text[256];       /* about the first fault */
-    bool crashed;         /* the child died: the file's pages are damaged */
+    /* The child died, at the entry first_fault or after it (0: at once): pages are damaged. */
+    bool crashed;
 };
 
 /* STATUS_JOURNAL_DAMAGED when a fault was found; the report is filled in. */
