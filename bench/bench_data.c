@@ -30,7 +30,7 @@ static void open_ends(struct ends *ends, const char *provider)
 {
     struct status_detail detail;
     struct data_endpoint endpoint[2];
-    const struct data_options options = {provider, "127.0.0.1", 0, 0, 0};
+    const struct data_options options = {provider, "127.0.0.1", 0, 0, 0, false};
     must(pool_layout_make(&geometry, 1, PAGES, 4, 64, &ends->layout, &detail), &detail);
     for (uint32_t i = 0; i < 2; i++) {
         ends->pool[i] = mmap(NULL, ends->layout.bytes, PROT_READ | PROT_WRITE,

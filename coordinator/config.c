@@ -54,6 +54,9 @@ static const struct key keys[] = {
      "this host's address for the data plane"},
     {"fabric.window", NUMBER, offsetof(struct config, window), "64", 1, 4096, NULL,
      "operations in flight to one peer"},
+    {"verify_pages", FLAG, offsetof(struct config, verify_pages), "false", 0, 0, NULL,
+     "read back what was written into a pool and compare it with what was sent, before a room "
+     "succeeds; either side may ask for it"},
     {"log.format", CHOICE, offsetof(struct config, log_format), "text", 0, 0, "text|json",
      "one event a line, as text or JSON"},
     {"log.level", CHOICE, offsetof(struct config, log_level), "info", 0, 0,
@@ -150,7 +153,7 @@ static enum status set_key(struct config *config, const struct key *key, const c
             return status_fail(STATUS_CONFIG, out_detail, 0, "%s: '%s' is neither true nor false",
                                key->name, value);
         }
-        config->insecure = value[0] == 't';
+        *(bool *)(void *)field = value[0] == 't';
         return STATUS_OK;
     }
     return STATUS_CONFIG;
@@ -364,7 +367,7 @@ static void get_key(const struct config *config, const struct key *key, bool yam
         memcpy(&number, field, sizeof number);
         (void)snprintf(buffer, size, "%" PRIu64, number);
     } else if (key->type == FLAG) {
-        (void)snprintf(buffer, size, "%s", config->insecure ? "true" : "false");
+        (void)snprintf(buffer, size, "%s", *(const bool *)(const void *)field ? "true" : "false");
     } else if (yaml) {
         quote(buffer, size, field);
     } else {

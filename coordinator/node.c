@@ -184,9 +184,12 @@ static enum status open_queues(struct node *node, struct status_detail *out_deta
 static enum status open_planes(struct node *node, struct status_detail *out_detail)
 {
     const struct config *config = &node->config;
-    const struct data_options data = {config->provider, config->fabric_address,
-                                      (uint32_t)config->window, 0,
-                                      config->settings.bounds.writes_max};
+    const struct data_options data = {config->provider,
+                                      config->fabric_address,
+                                      (uint32_t)config->window,
+                                      0,
+                                      config->settings.bounds.writes_max,
+                                      config->verify_pages};
     TRY(data_open(&data, &node->data, out_detail));
     node->zmq_context = zmq_ctx_new();
     if (node->zmq_context == NULL) {

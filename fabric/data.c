@@ -64,6 +64,16 @@ static struct fi_info *ask(const char *name, const char *address)
     return code == 0 ? info : NULL;
 }
 
+static uint32_t pieces_limit(const struct fi_info *info)
+{
+    size_t most = info->tx_attr->iov_limit;
+    if (info->tx_attr->rma_iov_limit < most) {
+        most = info->tx_attr->rma_iov_limit;
+    }
+    most = most < OPERATION_PIECES_MAX ? most : OPERATION_PIECES_MAX;
+    return most < 1u ? 1u : (uint32_t)most;
+}
+
 static enum status choose(struct data *data, struct status_detail *out_detail)
 {
     const char *wanted = data->options.provider;
@@ -91,6 +101,7 @@ static enum status choose(struct data *data, struct status_detail *out_detail)
     (void)snprintf(data->provider, sizeof data->provider, "%s", info->fabric_attr->prov_name);
     data->needs_local_mr = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
     data->virtual_addresses = (info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
+    data->operation_pieces = pieces_limit(info);
     (void)snprintf(data->explanation, sizeof data->explanation,
                    "provider %s, domain %s (%s); %zu pieces an operation, largest message %zu, "
                    "local registration %s, addresses %s, keys by %s",
@@ -151,7 +162,7 @@ void data_close(struct data *data)
     if (data == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         if (data->links[i].used) {
             data_link_close(data, &data->links[i], "the node is closing");
         }
@@ -189,7 +200,7 @@ void data_counters(const struct data *data, struct data_counters *out)
     *out = data->counters;
     out->links = 0;
     out->in_flight = 0;
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         out->links += data->links[i].used ? 1u : 0u;
         out->in_flight += data->links[i].used ? data->links[i].in_flight : 0u;
     }
@@ -221,6 +232,15 @@ static enum status register_memory(struct data *data, struct link *link, void *b
     return data_fabric_status(out_detail, code, "a pool cannot be registered");
 }
 
+enum status data_register_local(struct data *data, void *base, size_t bytes, uint64_t access,
+                                struct fid_mr **out_mr, struct status_detail *out_detail)
+{
+    *out_mr = NULL;
+    return data->needs_local_mr
+               ? register_memory(data, NULL, base, bytes, access, out_mr, out_detail)
+               : STATUS_OK;
+}
+
 enum status data_pool_add(struct data *data, uint32_t rank, void *base,
                           const struct pool_layout *layout, struct status_detail *out_detail)
 {
@@ -236,9 +256,7 @@ enum status data_pool_add(struct data *data, uint32_t rank, void *base,
         return status_fail(STATUS_FABRIC_POOL, out_detail, 0,
                            "rank %u: its pool of before has not been let go yet", rank);
     }
-    if (data->needs_local_mr) {
-        TRY(register_memory(data, NULL, base, layout->bytes, FI_WRITE, &pool->local, out_detail));
-    }
+    TRY(data_register_local(data, base, layout->bytes, FI_WRITE, &pool->local, out_detail));
     pool->used = true;
     pool->base = base;
     pool->layout = *layout;
@@ -253,12 +271,15 @@ void data_pool_retire(struct data *data, uint32_t rank)
         return;
     }
     pool->retiring = true;
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
-        for (struct writing *w = data->links[i].used ? data->links[i].first : NULL; w != NULL;
-             w = w->next) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
+        struct link *link = &data->links[i];
+        for (struct writing *w = link->used ? link->first : NULL; w != NULL; w = w->next) {
             if (w->from_rank == rank && data_to_post(w)) {
                 data_fail(w, -ECANCELED, "the source pool was taken away");
             }
+        }
+        if (link->used && !link->broken) {
+            data_sweep(data, link);
         }
     }
 }
@@ -271,7 +292,7 @@ void data_pool_quiet(struct data *data, uint32_t rank)
 /* A connection over which a peer may still write into the pool. */
 static bool exposed(const struct data *data, uint32_t rank)
 {
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         if (data->links[i].used && data->links[i].remote_keys[rank] != NULL) {
             return true;
         }
@@ -282,7 +303,7 @@ static bool exposed(const struct data *data, uint32_t rank)
 static void release_pool(struct data *data, uint32_t rank)
 {
     struct pool *pool = &data->pools[rank];
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         struct link *link = &data->links[i];
         if (link->used && link->remote_keys[rank] != NULL) {
             (void)fi_close(&link->remote_keys[rank]->fid);

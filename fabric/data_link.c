@@ -9,7 +9,7 @@
 
 struct link *data_link_find(struct data *data, uint32_t peer, uint32_t link)
 {
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         if (data->links[i].used && data->links[i].peer == peer && data->links[i].link == link) {
             return &data->links[i];
         }
@@ -35,6 +35,7 @@ static enum status open_operations(struct data *data, struct link *link,
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory for a connection");
     }
     for (uint32_t i = 0; i < data->options.window; i++) {
+        link->operations[i].kind = OPERATION_WRITE;
         link->operations[i].next_free = link->free_operations;
         link->free_operations = &link->operations[i];
     }
@@ -45,7 +46,7 @@ static enum status open_endpoint(struct data *data, struct link *link,
                                  struct status_detail *out_detail)
 {
     struct fi_av_attr addresses = {.type = FI_AV_TABLE, .count = 1};
-    struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_CONTEXT,
+    struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_MSG,
                                .size = (size_t)data->options.window * 2u + 64u,
                                .wait_obj = data->can_wait ? FI_WAIT_FD : FI_WAIT_NONE};
     TRY(data_fabric_status(out_detail, fi_av_open(data->domain, &addresses, &link->addresses, NULL),
@@ -63,7 +64,8 @@ static enum status open_endpoint(struct data *data, struct link *link,
     if (data->can_wait && fi_control(&link->queue->fid, FI_GETWAIT, &link->wait_fd) != 0) {
         link->wait_fd = -1;
     }
-    return open_operations(data, link, out_detail);
+    TRY(open_operations(data, link, out_detail));
+    return data_checks_open(data, link, out_detail);
 }
 
 enum status data_link_local(struct data *data, uint32_t peer, uint32_t number,
@@ -74,6 +76,7 @@ enum status data_link_local(struct data *data, uint32_t peer, uint32_t number,
         return status_fail(STATUS_NOT_FOUND, out_detail, 0, "no such connection");
     }
     memset(out, 0, sizeof *out);
+    out->verify = data->options.verify;
     out->size = sizeof out->bytes;
     TRY(data_fabric_status(out_detail, fi_getname(&link->endpoint->fid, out->bytes, &out->size),
                            "fi_getname"));
@@ -123,7 +126,7 @@ static enum status explain_open(const struct data *data, enum status status,
  */
 static void end_earlier(struct data *data, uint32_t peer, uint32_t number)
 {
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         struct link *link = &data->links[i];
         if (!link->used || link->peer != peer || link->link >= number) {
             continue;
@@ -151,6 +154,8 @@ enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
     link->peer = peer;
     link->link = number;
     link->wait_fd = -1;
+    const uint32_t end = (uint32_t)(link - data->links) + 1u;
+    data->links_end = end > data->links_end ? end : data->links_end;
     enum status status = open_endpoint(data, link, out_detail);
     if (status == STATUS_OK) {
         status = data_link_local(data, peer, number, out_endpoint, out_detail);
@@ -166,18 +171,19 @@ enum status data_link_open(struct data *data, uint32_t peer, uint32_t number,
  * The destination is another pool now, or none: what was planned for the one before must not go on
  * into it, where these pages are somebody else's.
  */
-static void end_writes_to(struct link *link, uint32_t rank)
+static void end_writes_to(struct data *data, struct link *link, uint32_t rank)
 {
     for (struct writing *w = link->first; w != NULL; w = w->next) {
         if (w->to_rank == rank && data_to_post(w)) {
             data_fail(w, -ECANCELED, "the destination's pool was taken away");
         }
     }
+    data_sweep(data, link);
 }
 
 /* Nothing from the wire is trusted: a region that does not fit its own geometry is refused. */
-static enum status take_region(struct link *link, const struct data_region *region,
-                               struct status_detail *out_detail)
+static enum status take_region(struct data *data, struct link *link,
+                               const struct data_region *region, struct status_detail *out_detail)
 {
     struct pool_layout layout;
     if (region->rank >= link->remote_ranks || region->aux_stride > (1u << 24) ||
@@ -194,7 +200,7 @@ static enum status take_region(struct link *link, const struct data_region *regi
     }
     if (link->layouts[region->rank].ranks != 0 &&
         memcmp(region, &link->regions[region->rank], sizeof *region) != 0) {
-        end_writes_to(link, region->rank);
+        end_writes_to(data, link, region->rank);
     }
     link->regions[region->rank] = *region;
     link->layouts[region->rank] = layout;
@@ -213,14 +219,15 @@ enum status data_link_connect(struct data *data, uint32_t peer, uint32_t number,
                            "the connection is gone, or the peer's announcement makes no sense");
     }
     link->remote_ranks = remote_ranks;
+    link->verify = data->options.verify || remote->verify;
     uint64_t announced = 0;
     for (uint32_t i = 0; i < remote->region_count; i++) {
-        TRY(take_region(link, &remote->regions[i], out_detail));
+        TRY(take_region(data, link, &remote->regions[i], out_detail));
         announced |= UINT64_C(1) << remote->regions[i].rank;
     }
     for (uint32_t rank = 0; rank < SM_RANKS_MAX; rank++) {
         if ((announced >> rank & 1u) == 0 && link->layouts[rank].ranks != 0) {
-            end_writes_to(link, rank);
+            end_writes_to(data, link, rank);
             memset(&link->layouts[rank], 0, sizeof link->layouts[rank]);
         }
     }
@@ -268,15 +275,20 @@ void data_link_break(struct data *data, struct link *link, const char *why)
     if (link->broken) {
         return;
     }
-    data_collect(data, link); /* what has arrived has arrived */
     close_parts(link);
+    data_checks_close(data, link);
     for (struct writing *w = link->first; w != NULL; w = w->next) {
         if (w->in_flight > 0) {
             data->pools[w->from_rank].reading -= w->in_flight;
             w->in_flight = 0;
         }
+        w->queued = false;
+        w->asked = false;
+        w->to_ask = false;
         data_fail(w, -ECANCELED, why);
     }
+    link->first_queued = NULL;
+    link->last_queued = NULL;
     link->in_flight = 0;
     free(link->operations);
     link->operations = NULL;
@@ -300,7 +312,7 @@ void data_link_close(struct data *data, struct link *link, const char *why)
 bool data_broken(struct data *data, uint32_t *out_peer, uint32_t *out_link,
                  char out_text[DATA_TEXT_BYTES])
 {
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         struct link *link = &data->links[i];
         if (link->used && link->broken && !link->told) {
             link->told = true;
@@ -315,7 +327,7 @@ bool data_broken(struct data *data, uint32_t *out_peer, uint32_t *out_link,
 
 void data_link_fence(struct data *data, uint32_t peer, uint32_t number)
 {
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         struct link *link = &data->links[i];
         if (link->used && link->peer == peer && link->link <= number) {
             data_link_close(data, link, "the peer was fenced");

@@ -23,7 +23,8 @@ void data_fail(struct writing *writing, int32_t code, const char *text)
                        text);
     }
     writing->planned_out = true;
-    writing->has_kept = false; /* its pool may be gone */
+    writing->next_count = 0; /* its pool may be gone */
+    writing->has_after = false;
 }
 
 void data_finish(struct data *data, struct writing *writing)
@@ -35,6 +36,96 @@ void data_finish(struct data *data, struct writing *writing)
         data->finished = writing;
     }
     data->finished_last = writing;
+}
+
+/* ---- the connection's lists
+ * ---------------------------------------------------------------------------------------- */
+
+static void link_writing(struct link *link, struct writing *writing)
+{
+    writing->before = link->last;
+    if (link->last != NULL) {
+        link->last->next = writing;
+    } else {
+        link->first = writing;
+    }
+    link->last = writing;
+    link->writing_count++;
+}
+
+static void unlink_writing(struct link *link, struct writing *writing)
+{
+    if (writing->before != NULL) {
+        writing->before->next = writing->next;
+    } else {
+        link->first = writing->next;
+    }
+    if (writing->next != NULL) {
+        writing->next->before = writing->before;
+    } else {
+        link->last = writing->before;
+    }
+    link->writing_count--;
+}
+
+static void queue_last(struct link *link, struct writing *writing)
+{
+    writing->queued = true;
+    writing->next_queued = NULL;
+    if (link->last_queued != NULL) {
+        link->last_queued->next_queued = writing;
+    } else {
+        link->first_queued = writing;
+    }
+    link->last_queued = writing;
+}
+
+static struct writing *take_queued(struct link *link)
+{
+    struct writing *writing = link->first_queued;
+    link->first_queued = writing->next_queued;
+    link->last_queued = link->first_queued == NULL ? NULL : link->last_queued;
+    writing->queued = false;
+    return writing;
+}
+
+static void queue_first(struct link *link, struct writing *writing)
+{
+    writing->queued = true;
+    writing->next_queued = link->first_queued;
+    link->first_queued = writing;
+    link->last_queued = link->last_queued == NULL ? writing : link->last_queued;
+}
+
+void data_settle(struct data *data, struct link *link, struct writing *writing)
+{
+    if (link->broken || writing->queued || data_to_post(writing) || writing->in_flight > 0 ||
+        writing->asked || writing->to_ask) {
+        return;
+    }
+    if (writing->code == 0 && writing->checked < data_checks_of(writing)) {
+        data_check_queue(link, writing);
+        return;
+    }
+    unlink_writing(link, writing);
+    data_finish(data, writing);
+}
+
+void data_sweep(struct data *data, struct link *link)
+{
+    struct writing *writing = link->first_queued;
+    link->first_queued = NULL;
+    link->last_queued = NULL;
+    while (writing != NULL) {
+        struct writing *next = writing->next_queued;
+        writing->queued = false;
+        if (data_to_post(writing)) {
+            queue_last(link, writing);
+        } else {
+            data_settle(data, link, writing);
+        }
+        writing = next;
+    }
 }
 
 /* ---- taking a write
@@ -65,6 +156,25 @@ static void begin_plan(struct data *data, struct link *link, struct writing *wri
                    &detail) != STATUS_OK) {
         data_fail(writing, -EINVAL, detail.text);
     }
+    writing->slot_bytes = writing->plan.slot.bytes;
+}
+
+static struct writing *new_writing(const struct data_write *write, bool verify)
+{
+    const size_t spans = (size_t)plan_spans_max(write->from.count, write->to.count);
+    const size_t size = (sizeof(struct writing) + spans * sizeof(struct plan_span) + 7u) / 8u * 8u;
+    struct writing *writing = calloc(1, size + (verify ? (spans + 1u) * sizeof(uint64_t) : 0u));
+    if (writing == NULL) {
+        return NULL;
+    }
+    writing->id = write->id;
+    writing->room = write->room;
+    writing->from_rank = write->from_rank;
+    writing->to_rank = write->to_rank;
+    writing->slot_from = write->aux_from;
+    writing->slot_to = write->aux_to;
+    writing->digests = verify ? (uint64_t *)(void *)((unsigned char *)writing + size) : NULL;
+    return writing;
 }
 
 enum status data_write(struct data *data, const struct data_write *write)
@@ -73,47 +183,25 @@ enum status data_write(struct data *data, const struct data_write *write)
     if (link != NULL && link->writing_count >= data->options.writes_max) {
         return STATUS_AGAIN;
     }
-    const uint64_t spans = plan_spans_max(write->from.count, write->to.count);
-    struct writing *writing = calloc(1, sizeof *writing + spans * sizeof writing->spans[0]);
+    struct writing *writing = new_writing(write, link != NULL && link->verify);
     if (writing == NULL) {
         return STATUS_AGAIN;
     }
-    writing->id = write->id;
-    writing->room = write->room;
-    writing->from_rank = write->from_rank;
-    writing->to_rank = write->to_rank;
     data->counters.writes++;
     begin_plan(data, link, writing, write);
     if (link == NULL) {
         data_finish(data, writing);
         return STATUS_OK;
     }
-    if (link->last != NULL) {
-        link->last->next = writing;
-    } else {
-        link->first = writing;
+    link_writing(link, writing);
+    if (!link->broken) {
+        queue_last(link, writing);
     }
-    link->last = writing;
-    link->writing_count++;
     return STATUS_OK;
 }
 
 /* ---- posting
  * --------------------------------------------------------------------------------------------- */
-
-static bool next_piece(struct writing *writing, struct plan_piece *out_piece)
-{
-    if (writing->has_kept) {
-        writing->has_kept = false;
-        *out_piece = writing->kept;
-        return true;
-    }
-    if (!writing->planned_out && plan_next(&writing->plan, out_piece)) {
-        return true;
-    }
-    writing->planned_out = true;
-    return false;
-}
 
 /*
  * A provider that takes nothing although nothing is under way is not full. Over a connection that
@@ -121,29 +209,67 @@ static bool next_piece(struct writing *writing, struct plan_piece *out_piece)
  */
 static void note_refusal(struct data *data, struct link *link)
 {
+    data->counters.retries++;
     if (link->stood && link->in_flight == 0 && ++link->refusals == REFUSALS_MAX) {
         data->counters.failures++;
         data_link_break(data, link, "the provider has lost the connection");
     }
 }
 
-/* Posts one operation of up to the provider's number of pieces; false: the provider is full. */
-static bool post_operation(struct data *data, struct link *link, struct writing *writing,
-                           struct plan_piece *pieces, uint32_t count)
+/* The next operation's pieces: as many as it may have, in piece_bytes together. */
+static void put_together(const struct data *data, struct writing *writing)
+{
+    struct plan_piece *pieces = writing->next_pieces;
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+    if (writing->has_after) {
+        pieces[0] = pieces[OPERATION_PIECES_MAX];
+        writing->has_after = false;
+        bytes = pieces[0].bytes;
+        count = 1;
+    }
+    while (count < data->operation_pieces && !writing->planned_out) {
+        struct plan_piece *piece = &pieces[count];
+        if (!plan_next(&writing->plan, piece)) {
+            writing->planned_out = true;
+        } else if (count > 0 && bytes + piece->bytes > data->options.piece_bytes) {
+            pieces[OPERATION_PIECES_MAX] = *piece;
+            writing->has_after = true;
+            break;
+        } else {
+            bytes += piece->bytes;
+            count++;
+        }
+    }
+    writing->next_count = count;
+}
+
+static void take_digests(const struct pool *pool, struct writing *writing)
+{
+    for (uint32_t i = 0; i < writing->next_count; i++) {
+        const struct plan_piece *piece = &writing->next_pieces[i];
+        writing->digests[piece->span] +=
+            check_digest(pool->base + piece->from, piece->bytes, piece->to);
+    }
+}
+
+/* Posts what was put together; false: the provider is full, or the connection broke. */
+static bool post_operation(struct data *data, struct link *link, struct writing *writing)
 {
     struct iovec local[OPERATION_PIECES_MAX];
     struct fi_rma_iov remote[OPERATION_PIECES_MAX];
     void *descriptors[OPERATION_PIECES_MAX];
-    const struct pool *pool = &data->pools[writing->from_rank];
+    struct pool *pool = &data->pools[writing->from_rank];
     const struct data_region *region = &link->regions[writing->to_rank];
     struct operation *operation = link->free_operations;
-    uint64_t bytes = 0;
+    const uint32_t count = writing->next_count;
+    operation->bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        local[i] = (struct iovec){pool->base + pieces[i].from, pieces[i].bytes};
-        remote[i] =
-            (struct fi_rma_iov){region->address + pieces[i].to, pieces[i].bytes, region->key};
+        const struct plan_piece *piece = &writing->next_pieces[i];
+        local[i] = (struct iovec){pool->base + piece->from, piece->bytes};
+        remote[i] = (struct fi_rma_iov){region->address + piece->to, piece->bytes, region->key};
         descriptors[i] = pool->local != NULL ? fi_mr_desc(pool->local) : NULL;
-        bytes += pieces[i].bytes;
+        operation->bytes += piece->bytes;
     }
     const struct fi_msg_rma message = {.msg_iov = local,
                                        .desc = descriptors,
@@ -155,7 +281,6 @@ static bool post_operation(struct data *data, struct link *link, struct writing 
     const ssize_t code =
         fi_writemsg(link->endpoint, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION);
     if (code == -FI_EAGAIN) {
-        data->counters.retries++;
         note_refusal(data, link);
         return false;
     }
@@ -164,155 +289,94 @@ static bool post_operation(struct data *data, struct link *link, struct writing 
         data_link_break(data, link, fi_strerror((int)-code));
         return false;
     }
+    if (writing->digests != NULL) {
+        take_digests(pool, writing);
+    }
+    writing->next_count = 0;
     link->refusals = 0;
     link->free_operations = operation->next_free;
     operation->writing = writing;
-    operation->bytes = bytes;
     writing->in_flight++;
-    data->pools[writing->from_rank].reading++;
+    pool->reading++;
     link->in_flight++;
     data->counters.operations++;
     return true;
 }
 
-static uint32_t pieces_limit(const struct data *data)
-{
-    size_t most = data->info->tx_attr->iov_limit;
-    if (data->info->tx_attr->rma_iov_limit < most) {
-        most = data->info->tx_attr->rma_iov_limit;
-    }
-    most = most < OPERATION_PIECES_MAX ? most : OPERATION_PIECES_MAX;
-    return most < 1u ? 1u : (uint32_t)most;
-}
-
-/* One operation of one write. False: stop posting on this connection for now. */
-static bool post_from(struct data *data, struct link *link, struct writing *writing)
-{
-    struct plan_piece pieces[OPERATION_PIECES_MAX];
-    const struct writing before = *writing;
-    const uint32_t most = pieces_limit(data);
-    uint32_t count = 0;
-    uint64_t bytes = 0;
-    while (count < most && next_piece(writing, &pieces[count])) {
-        bytes += pieces[count].bytes;
-        if (count > 0 && bytes > data->options.piece_bytes) {
-            writing->kept = pieces[count]; /* too large together */
-            writing->has_kept = true;
-            break;
-        }
-        count++;
-    }
-    if (count == 0 || post_operation(data, link, writing, pieces, count)) {
-        return true;
-    }
-    if (!link->broken) {
-        *writing = before; /* the provider is full: the plan goes back to where it was */
-    }
-    return false;
-}
-
-static void unlink_writing(struct link *link, struct writing *before, struct writing *writing)
-{
-    if (before != NULL) {
-        before->next = writing->next;
-    } else {
-        link->first = writing->next;
-    }
-    if (link->last == writing) {
-        link->last = before;
-    }
-    link->writing_count--;
-}
-
-void data_collect(struct data *data, struct link *link)
-{
-    struct writing *before = NULL;
-    struct writing *writing = link->first;
-    while (writing != NULL && !link->broken) {
-        struct writing *next = writing->next;
-        if (!data_to_post(writing) && writing->in_flight == 0) {
-            unlink_writing(link, before, writing);
-            data_finish(data, writing);
-        } else {
-            before = writing;
-        }
-        writing = next;
-    }
-}
-
 void data_post(struct data *data, struct link *link)
 {
-    bool more = true;
-    while (more && link->free_operations != NULL) {
-        more = false;
-        for (struct writing *w = link->first; w != NULL && link->free_operations != NULL;
-             w = w->next) {
-            if (!data_to_post(w)) {
-                continue;
+    while (link->first_queued != NULL && link->free_operations != NULL) {
+        struct writing *writing = take_queued(link);
+        if (writing->next_count == 0 && data_to_post(writing)) {
+            put_together(data, writing);
+        }
+        if (writing->next_count > 0 && !post_operation(data, link, writing)) {
+            if (!link->broken) {
+                queue_first(link, writing);
             }
-            if (!post_from(data, link, w)) {
-                data_collect(data, link);
-                return;
-            }
-            more = true;
+            return;
+        }
+        if (data_to_post(writing)) {
+            queue_last(link, writing);
+        } else {
+            data_settle(data, link, writing);
         }
     }
-    data_collect(data, link);
 }
 
 /* ---- completions
  * ------------------------------------------------------------------------------------------ */
 
-static void operation_done(struct data *data, struct link *link, struct operation *operation)
+static void write_done(struct data *data, struct link *link, struct operation *operation)
 {
+    struct writing *writing = operation->writing;
+    writing->bytes += operation->bytes;
+    data->counters.bytes += operation->bytes;
     operation->next_free = link->free_operations;
     link->free_operations = operation;
     link->in_flight--;
-    operation->writing->in_flight--;
-    data->pools[operation->writing->from_rank].reading--;
+    writing->in_flight--;
+    data->pools[writing->from_rank].reading--;
+    data_settle(data, link, writing);
 }
 
-static bool reap_error(struct data *data, struct link *link)
+/*
+ * Whatever it was, nobody knows how much of which message is under way now, and the provider would
+ * begin another connection by itself. Both ends close theirs instead.
+ */
+static void break_for_error(struct data *data, struct link *link)
 {
     struct fi_cq_err_entry entry;
     memset(&entry, 0, sizeof entry);
-    if (fi_cq_readerr(link->queue, &entry, 0) <= 0) {
-        return false;
-    }
-    struct operation *operation = entry.op_context;
-    if (operation == NULL) {
-        return true; /* nothing of ours: a receive that nobody posted */
-    }
-    /*
-     * Whatever it was, nobody knows how much of which message is under way now, and the provider
-     * would begin another connection by itself. Both ends close theirs instead.
-     */
+    const ssize_t count = fi_cq_readerr(link->queue, &entry, 0);
     data->counters.failures++;
-    data_link_break(data, link, fi_strerror(entry.err != 0 ? entry.err : EIO));
-    return false;
+    data_link_break(data, link, fi_strerror(count > 0 && entry.err != 0 ? entry.err : EIO));
 }
 
 void data_reap(struct data *data, struct link *link)
 {
-    struct fi_cq_entry entries[64];
-    for (;;) {
+    struct fi_cq_msg_entry entries[64];
+    while (!link->broken) {
         const ssize_t count = fi_cq_read(link->queue, entries, 64);
-        if (count == -FI_EAVAIL) {
-            if (!reap_error(data, link)) {
-                return;
-            }
-            continue;
-        }
-        if (count <= 0) {
+        if (count == -FI_EAGAIN) {
             return;
         }
-        link->stood = true;
-        for (ssize_t i = 0; i < count; i++) {
+        if (count <= 0) {
+            break_for_error(data, link);
+            return;
+        }
+        for (ssize_t i = 0; i < count && !link->broken; i++) {
             struct operation *operation = entries[i].op_context;
-            if (operation != NULL) {
-                operation->writing->bytes += operation->bytes;
-                data->counters.bytes += operation->bytes;
-                operation_done(data, link, operation);
+            if (operation == NULL) {
+                continue;
+            }
+            link->stood = true;
+            if (operation->kind == OPERATION_WRITE) {
+                write_done(data, link, operation);
+            } else if (operation->kind == OPERATION_SEND) {
+                data_check_sent(operation->note);
+            } else {
+                data_check_received(data, link, operation->note, entries[i].len);
             }
         }
     }
@@ -320,12 +384,16 @@ void data_reap(struct data *data, struct link *link)
 
 uint32_t data_poll(struct data *data, struct data_result *out_results, uint32_t max)
 {
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
-        if (data->links[i].used && !data->links[i].broken) {
-            data_reap(data, &data->links[i]);
+    for (uint32_t i = 0; i < data->links_end; i++) {
+        struct link *link = &data->links[i];
+        if (link->used && !link->broken) {
+            data_reap(data, link);
         }
-        if (data->links[i].used && !data->links[i].broken) {
-            data_post(data, &data->links[i]);
+        if (link->used && !link->broken) {
+            data_post(data, link);
+        }
+        if (link->used && !link->broken) {
+            data_check_work(data, link);
         }
     }
     uint32_t count = 0;
@@ -368,9 +436,12 @@ void data_wait(struct data *data, int wake_fd, uint32_t timeout_ms)
     if (data->finished != NULL || data->pools_gone != 0) {
         return;
     }
-    for (uint32_t i = 0; i < DATA_LINKS_MAX; i++) {
+    for (uint32_t i = 0; i < data->links_end; i++) {
         const struct link *link = &data->links[i];
         if (link->used && link->broken && !link->told) {
+            return;
+        }
+        if (link->used && !link->broken && link->checks->hashing > 0) {
             return;
         }
         if (!link->used || link->broken) {

@@ -197,6 +197,7 @@ void peer_send_hello(struct peer_links *links, struct peer_state *peer, uint64_t
     hello.seen_epoch = peer->remote_epoch;
     hello.seen_session = peer->remote_session;
     hello.ranks = links->options.ranks;
+    hello.features = peer->local.verify ? PEER_WANTS_VERIFIED : 0u;
     hello.provider = (char *)(uintptr_t)links->options.provider;
     hello.endpoint.data = peer->local.bytes;
     hello.endpoint.len = peer->local.size;

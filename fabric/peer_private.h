@@ -11,6 +11,9 @@
 /* Unpacking one frame, with all its page runs, fits. */
 #define PEER_ARENA_BYTES ((size_t)64 << 20)
 
+/* Of a hello's features. */
+#define PEER_WANTS_VERIFIED UINT64_C(1)
+
 enum { STATE_BEGIN, STATE_WAIT_ENDPOINT, STATE_HELLO, STATE_UP };
 
 struct peer_state {

@@ -36,6 +36,7 @@ static bool hello_sound(const Stateroom__Peer__Hello *hello, struct data_endpoin
     }
     memset(out, 0, sizeof *out);
     out->size = hello->endpoint.len;
+    out->verify = (hello->features & PEER_WANTS_VERIFIED) != 0;
     if (hello->endpoint.len > 0) {
         memcpy(out->bytes, hello->endpoint.data, hello->endpoint.len);
     }

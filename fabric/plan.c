@@ -166,6 +166,7 @@ enum status plan_begin(struct plan *plan, const struct plan_side *from, const st
     TRY(plan_slot(plan, from, to, out_detail));
     plan->spans = spans;
     plan->span_count = plan->regions > 0 ? find_spans(&from->runs, &to->runs, spans) : 0u;
+    plan->slot.span = plan->span_count;
     return STATUS_OK;
 }
 
@@ -184,7 +185,8 @@ static bool begin_span(struct plan *plan)
     if (plan->regions == 0 || plan->span_count == 0) {
         return false;
     }
-    const struct plan_span *span = &plan->spans[plan->span++];
+    const struct plan_span *span = &plan->spans[plan->span];
+    plan->at.span = plan->span++;
     plan->at.from = plan->region_from + span->from * plan->from->page_bytes;
     plan->at.to = plan->region_to + span->to * plan->to->page_bytes;
     plan->at.bytes = plan->whole ? span->pages * plan->from->page_bytes
@@ -195,7 +197,7 @@ static bool begin_span(struct plan *plan)
 static void cut(struct plan_piece *at, uint64_t most, struct plan_piece *out_piece)
 {
     const uint64_t bytes = at->bytes < most ? at->bytes : most;
-    *out_piece = (struct plan_piece){at->from, at->to, bytes};
+    *out_piece = (struct plan_piece){at->from, at->to, bytes, at->span};
     at->from += bytes;
     at->to += bytes;
     at->bytes -= bytes;
@@ -212,8 +214,9 @@ bool plan_next(struct plan *plan, struct plan_piece *out_piece)
         return true;
     }
     if (plan->token.bytes == 0) {
-        plan->token = (struct plan_piece){plan->at.from + plan->head_from,
-                                          plan->at.to + plan->head_to, plan->head_bytes};
+        plan->token =
+            (struct plan_piece){plan->at.from + plan->head_from, plan->at.to + plan->head_to,
+                                plan->head_bytes, plan->at.span};
         plan->at.from += plan->from->token_bytes;
         plan->at.to += plan->to->token_bytes;
         plan->at.bytes--;

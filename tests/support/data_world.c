@@ -35,9 +35,10 @@ void *world_map(size_t bytes)
     return p;
 }
 
-static struct data *open_plane(const char *provider, uint32_t piece_bytes)
+static struct data *open_plane(const char *provider, uint32_t piece_bytes, bool verify)
 {
-    const struct data_options options = {provider, "127.0.0.1", 16, piece_bytes, WORLD_WAITING_MAX};
+    const struct data_options options = {provider,    "127.0.0.1",       16,
+                                         piece_bytes, WORLD_WAITING_MAX, verify};
     struct status_detail detail;
     struct data *data = NULL;
     if (data_open(&options, &data, &detail) != STATUS_OK) {
@@ -89,7 +90,7 @@ static void peer_process(const struct world_peer *peer, const char *provider)
     struct status_detail detail = {"", 0};
     struct data_result results[16];
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
-    struct data *data = open_plane(provider, WORLD_PIECE_BYTES);
+    struct data *data = open_plane(provider, WORLD_PIECE_BYTES, false);
     for (uint32_t rank = 0; rank < peer->pools; rank++) {
         if (data_pool_add(data, rank, peer->memory[rank], &peer->layout, &detail) != STATUS_OK) {
             fprintf(stderr, "%s\n", detail.text);
@@ -241,7 +242,8 @@ void world_set_up(struct data_world *w, const struct world_shape *shape)
         world_start_peer(w, i);
     }
     w->data =
-        open_plane(w->provider, shape->piece_bytes == 0 ? WORLD_PIECE_BYTES : shape->piece_bytes);
+        open_plane(w->provider, shape->piece_bytes == 0 ? WORLD_PIECE_BYTES : shape->piece_bytes,
+                   shape->verify);
     for (uint32_t rank = 0; rank < w->pools; rank++) {
         w->source[rank] = world_map(w->layout.bytes);
         for (uint64_t i = 0; i < w->layout.bytes; i++) {
@@ -257,7 +259,7 @@ void world_set_up(struct data_world *w, const struct world_shape *shape)
 
 void world_set_up_simple(struct data_world *w, const char *provider, uint32_t peers)
 {
-    const struct world_shape shape = {provider, peers, 1, 1, world_geometry, 0};
+    const struct world_shape shape = {provider, peers, 1, 1, world_geometry, 0, false};
     world_set_up(w, &shape);
 }
 

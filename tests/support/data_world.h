@@ -90,6 +90,7 @@ struct world_shape {
     uint32_t to_ranks;
     struct sm_geometry geometry;
     uint32_t piece_bytes; /* 0: WORLD_PIECE_BYTES */
+    bool verify;          /* at the writer */
 };
 
 /* Opens planes, pools and connection 1 to every peer. */

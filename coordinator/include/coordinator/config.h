@@ -46,6 +46,7 @@ struct config {
     uint64_t keep_bytes;
     uint64_t keep_hours;
     uint64_t window;
+    bool verify_pages;
     uint64_t ranks;
     bool insecure;
     struct config_peer peers[CONFIG_PEERS_MAX];

@@ -18,7 +18,8 @@
  * writes waiting a connection, over that STATUS_AGAIN.
  *
  * Ordering: none between writes. A write is reported when all its bytes are visible at the
- * destination (delivery complete).
+ * destination (delivery complete); with `verify` at either side, when the destination has read them
+ * and found them to be those that were sent (check.h). Every connection answers such questions.
  *
  * Failure: an order that makes no sense, or whose pool is taken away, fails alone, with words. An
  * error of the provider breaks the connection: it is closed at once, since nobody knows what is
@@ -49,6 +50,7 @@ struct data_options {
     uint32_t window;      /* operations in flight a connection; 0: 64 */
     uint32_t piece_bytes; /* largest single operation; 0: 256 KiB */
     uint32_t writes_max;  /* writes waiting a connection; 0: 4,096 */
+    bool verify;          /* our writes and those to us are verified */
 };
 
 enum status data_open(const struct data_options *options, struct data **out_data,
@@ -99,6 +101,7 @@ struct data_region {
 struct data_endpoint {
     unsigned char bytes[DATA_ENDPOINT_BYTES_MAX];
     size_t size;
+    bool verify; /* it wants writes to it verified */
     uint32_t region_count;
     struct data_region regions[DATA_REGIONS_MAX];
 };
@@ -166,7 +169,8 @@ struct data_counters {
     uint64_t operations;
     uint64_t bytes;
     uint64_t failures;
-    uint64_t retries; /* the provider's queue was full */
+    uint64_t retries;    /* the provider's queue was full */
+    uint64_t mismatches; /* bytes at the destination were not what was sent */
     uint64_t links;
     uint64_t in_flight;
 };

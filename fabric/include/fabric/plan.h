@@ -44,6 +44,7 @@ struct plan_piece {
     uint64_t from;
     uint64_t to;
     uint64_t bytes;
+    uint32_t span; /* which one it belongs to; the plan's span_count: to the slot */
 };
 
 struct plan {

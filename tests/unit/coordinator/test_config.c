@@ -41,13 +41,11 @@ static bool said(const char *part)
 /* A value that is not the default and fits the key. */
 static const char *other_value(const char *name, const char *preset)
 {
-    static const char *const special[][2] = {{"journal.mode", "process"},
-                                             {"log.format", "json"},
-                                             {"log.level", "debug"},
-                                             {"insecure", "true"},
-                                             {"ranks", "3"},
-                                             {"journal.map_max", "2097152"},
-                                             {"journal.segment_bytes", "3145728"}};
+    static const char *const special[][2] = {
+        {"journal.mode", "process"},    {"log.format", "json"},
+        {"log.level", "debug"},         {"insecure", "true"},
+        {"verify_pages", "true"},       {"ranks", "3"},
+        {"journal.map_max", "2097152"}, {"journal.segment_bytes", "3145728"}};
     static char value[64];
     for (size_t i = 0; i < sizeof special / sizeof special[0]; i++) {
         if (strcmp(special[i][0], name) == 0) {

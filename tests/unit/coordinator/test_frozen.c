@@ -50,9 +50,14 @@ struct desk {
     _Atomic bool next_succeeded;
     _Atomic uint32_t lost_http; /* of the room with the decode node that died */
     char lost_reason[256];
+    _Atomic bool prefill_changes_a_byte;
+    _Atomic bool byte_changed;
+    _Atomic uint32_t decode_http; /* of the room whose byte changed */
+    char decode_reason[512];
 };
 
 static char directory[64];
+static const char *provider = "fabric.provider=tcp";
 static struct desk *desk;
 
 static void set_up(void)
@@ -115,8 +120,12 @@ static struct stateroom_node *start_node(const char *name, const char *peers, vo
     struct stateroom_node *node = NULL;
     const struct stateroom_node_memory pool = {0, memory, bytes};
     /* The silence of the frozen must not be what ends their rooms. */
-    const char *settings[] = {"fabric.provider=tcp", "log.level=error", "heartbeat_interval=100ms",
-                              "heartbeat_bound=120s", "drain_timeout=3s"};
+    const char *settings[] = {provider,
+                              "log.level=error",
+                              "heartbeat_interval=100ms",
+                              "heartbeat_bound=120s",
+                              "drain_timeout=3s",
+                              *name == 'V' ? "verify_pages=true" : "verify_pages=false"};
     (void)snprintf(file, sizeof file, "%s/%s.yaml", directory, name);
     FILE *out = fopen(file, "w");
     must(out != NULL, name, "no configuration");
@@ -128,7 +137,7 @@ static struct stateroom_node *start_node(const char *name, const char *peers, vo
         fprintf(out, "  - {name: %c, address: \"ipc://%s/%c.peer\"}\n", *peers, directory, *peers);
     }
     (void)fclose(out);
-    const struct stateroom_node_options options = {file, settings, 5, &pool,
+    const struct stateroom_node_options options = {file, settings, 6, &pool,
                                                    memory == NULL ? 0 : 1};
     must(stateroom_node_start(&options, &node, text, sizeof text), name, text);
     return node;
@@ -267,6 +276,44 @@ static void decode_open(struct stateroom *engine, uint64_t room)
         .from = "P", .runs = &all, .run_count = 1, .aux_slot = STATEROOM_NO_SLOT};
     must(stateroom_open(engine, STATEROOM_DECODE, room, &open, NULL) == STATEROOM_OK, "decode",
          "the room is not opened");
+}
+
+/* The engine writes into pages that are on their way. */
+static void prefill_that_changes_process(void)
+{
+    struct stateroom_event event;
+    struct stateroom *engine = prefill_begin("V");
+    (void)drive(engine, &desk->prefill_changes_a_byte, 0, &event);
+    *(unsigned char *)stateroom_page(engine, 0, FIRST_PAGES) ^= 1u;
+    atomic_store(&desk->byte_changed, true);
+    (void)drive(engine, NULL, ROOM, &event);
+    (void)snprintf(desk->lost_reason, sizeof desk->lost_reason, "%s", event.reason);
+    atomic_store(&desk->lost_http, event.http);
+    (void)drive(engine, NULL, 0, &event);
+}
+
+static void verifying_node_process(void)
+{
+    (void)start_node("V", "P", NULL, 0);
+    for (;;) {
+        sleep_ms(1000);
+    }
+}
+
+static void verifying_engine_process(void)
+{
+    struct stateroom_event event;
+    struct stateroom *engine = attach("V", NULL);
+    const volatile unsigned char *page = stateroom_page(engine, 0, 0);
+    decode_open(engine, ROOM);
+    while (*page != STAMP) {
+        (void)stateroom_next(engine, &event, 5);
+    }
+    atomic_store(&desk->first_arrived, true);
+    (void)drive(engine, NULL, ROOM, &event);
+    (void)snprintf(desk->decode_reason, sizeof desk->decode_reason, "%s", event.reason);
+    atomic_store(&desk->decode_http, event.outcome == STATEROOM_FAILED ? event.http : 200u);
+    (void)drive(engine, NULL, 0, &event);
 }
 
 static void decode_next_room(struct stateroom *engine)
@@ -453,4 +500,39 @@ Test(frozen, a_decode_node_that_freezes_and_dies_ends_its_own_rooms)
     end(second);
     end(w.engine);
     end(w.prefill);
+}
+
+/*
+ * verify_pages, wanted by the decode node alone: a byte that changes after it was posted ends the
+ * room on both sides with what is wrong, and decode is never told that it has its pages. (Over shm,
+ * where a frozen decode node has taken nothing.)
+ */
+Test(frozen, a_byte_that_changes_under_a_verified_write_fails_the_room)
+{
+    provider = "fabric.provider=shm";
+    const pid_t node = start(verifying_node_process);
+    const pid_t prefill = start(prefill_that_changes_process);
+    const pid_t engine = start(verifying_engine_process);
+    expect(&desk->first_arrived, "the first chunk");
+    (void)kill(node, SIGSTOP);
+    atomic_store(&desk->prefill_sends_rest, true);
+    expect(&desk->sent_rest, "the second chunk");
+    sleep_ms(700);
+    atomic_store(&desk->prefill_changes_a_byte, true);
+    expect(&desk->byte_changed, "the change");
+    (void)kill(node, SIGCONT);
+    const uint64_t until = now_ms() + WAIT_MS;
+    while (atomic_load(&desk->decode_http) == 0 || atomic_load(&desk->lost_http) == 0) {
+        cr_assert_lt(now_ms(), until, "in vain: the room's end");
+        sleep_ms(5);
+    }
+    cr_assert_eq(atomic_load(&desk->decode_http), 500u, "%s", desk->decode_reason);
+    cr_assert_eq(atomic_load(&desk->lost_http), 500u, "%s", desk->lost_reason);
+    cr_assert_not_null(
+        strstr(desk->decode_reason, "verify_pages: pages 2 to 255 at the destination"), "%s",
+        desk->decode_reason);
+    cr_assert_str_eq(desk->decode_reason, desk->lost_reason);
+    end(engine);
+    end(prefill);
+    end(node);
 }

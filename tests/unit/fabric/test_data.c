@@ -38,7 +38,7 @@ static void *map(size_t bytes)
 
 static struct data *open_plane(const char *provider)
 {
-    const struct data_options options = {provider, "127.0.0.1", 16, 65536, 0};
+    const struct data_options options = {provider, "127.0.0.1", 16, 65536, 0, false};
     struct status_detail detail;
     struct data *data = NULL;
     if (data_open(&options, &data, &detail) != STATUS_OK) {
@@ -226,7 +226,7 @@ Test(data, orders_that_make_no_sense_fail_alone, .timeout = 60)
 Test(data, an_address_of_another_host_is_refused_at_the_start_in_words)
 {
     /* 192.0.2.0/24 is for documents: no host has it. */
-    const struct data_options options = {"tcp", "192.0.2.1", 16, 65536, 0};
+    const struct data_options options = {"tcp", "192.0.2.1", 16, 65536, 0, false};
     struct status_detail detail = {"", 0};
     struct data *data = NULL;
     cr_assert_neq(data_open(&options, &data, &detail), STATUS_OK);

@@ -242,7 +242,7 @@ static void every_pair(uint32_t from_ranks, uint32_t to_ranks, uint32_t kv_heads
 {
     struct data_world w;
     const struct world_shape shape = {
-        "tcp", 1, from_ranks, to_ranks, {4, 1, kv_heads, 16, 2, 1, 0, 0, 0}, 0};
+        "tcp", 1, from_ranks, to_ranks, {4, 1, kv_heads, 16, 2, 1, 0, 0, 0}, 0, false};
     world_set_up(&w, &shape);
     struct pool_layout *l = &w.peers[0].layout;
     for (uint32_t from = 0; from < from_ranks; from++) {
@@ -369,7 +369,8 @@ Test(data_faults, a_target_pool_goes_and_comes_again_over_shm, .timeout = 60)
 static void frozen_writer(const char *provider)
 {
     struct data_world w;
-    const struct world_shape shape = {provider, 2, 1, 1, {64, 4, 16, 256, 2, 1, 0, 0, 0}, 1u << 20};
+    const struct world_shape shape = {provider, 2,    1, 1, {64, 4, 16, 256, 2, 1, 0, 0, 0},
+                                      1u << 20, false};
     world_set_up(&w, &shape);
     struct world_peer *peer = &w.peers[0];
     world_give_many(&w, 0, 1, 16);
@@ -419,7 +420,7 @@ static void source_pool_again(const char *provider)
     static const struct sm_run to[] = {{0, 10}, {20, 10}, {40, 11}, {60, 2}};
     struct data_world w;
     struct status_detail detail;
-    const struct world_shape shape = {provider, 1, 1, 1, {16, 32, 8, 16, 2, 1, 0, 0, 0}, 0};
+    const struct world_shape shape = {provider, 1, 1, 1, {16, 32, 8, 16, 2, 1, 0, 0, 0}, 0, false};
     const uint64_t until = world_now_ms() + WORLD_WAIT_MS;
     uint64_t gone = 0;
     world_set_up(&w, &shape);

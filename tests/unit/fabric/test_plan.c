@@ -351,7 +351,7 @@ Test(plan, the_slot_comes_last_and_must_be_of_one_size)
     struct pool_layout other;
     struct status_detail detail;
     struct plan plan;
-    struct plan_piece piece = {0, 0, 0};
+    struct plan_piece piece = {0, 0, 0, 0};
     struct plan_span spans[2];
     const struct sm_run run = {0, 4};
     uint64_t slot_bytes = 0;
