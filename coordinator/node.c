@@ -48,7 +48,14 @@ static enum status open_journal(struct node *node, struct status_detail *out_det
         .map_bytes_max = node->config.map_max,
         .segment_bytes = node->config.segment_bytes,
     };
-    return journal_open(&options, &node->journal, out_detail);
+    TRY(journal_open(&options, &node->journal, out_detail));
+    if (journal_power_lost(node->journal)) {
+        log_event(LOG_WARNING_LEVEL, "journal.power_lost",
+                  "path=%s reason=\"the system went down while a node wrote in mode process: the "
+                  "batch that it acknowledged last may be missing; journal.mode: sync loses none\"",
+                  node->config.journal_path);
+    }
+    return STATUS_OK;
 }
 
 static enum status recover(struct node *node, struct status_detail *out_detail)

@@ -187,6 +187,10 @@ static enum status open_for_writing(struct journal *journal)
     TRY(journal_scan(journal, true));
     if (journal->segment_count == 0) {
         TRY(journal_refuse_older(journal));
+    }
+    TRY(journal_running_begin(journal));
+    journal->running = journal->options.mode == JOURNAL_PROCESS;
+    if (journal->segment_count == 0) {
         return make_first_segment(journal);
     }
     TRY(segment_open(journal, journal_newest(journal), true));
@@ -271,7 +275,10 @@ void journal_close(struct journal *journal)
     }
     journal_abort(journal);
     if (!journal->options.read_only && journal->segment_count > 0) {
-        (void)journal_flush_fully(journal);
+        const bool flushed = journal_flush_fully(journal) == STATUS_OK;
+        if (flushed && journal->running) {
+            journal_running_end(journal);
+        }
     }
     for (uint32_t i = 0; i < journal->segment_count; i++) {
         segment_close(&journal->segments[i]);
@@ -550,6 +557,7 @@ enum status journal_commit(struct journal *journal)
     if (journal->write == NULL) {
         return STATUS_OK;
     }
+    const bool start = journal->pending.epoch != journal->meta.epoch;
     TRY(commit(journal));
-    return journal_flush(journal);
+    return start ? journal_flush_fully(journal) : journal_flush(journal);
 }

@@ -66,6 +66,8 @@ struct journal {
     unsigned char heads[2][LMDB_HEAD_BYTES]; /* of the newest segment, after the last commit */
     off_t heads_apart;
     bool heads_kept;
+    bool power_lost;
+    bool running; /* opened for writing in mode PROCESS, as RUNNING says */
     enum status fault;
     uint32_t fault_after;
     struct status_detail detail;
@@ -81,6 +83,10 @@ void journal_keep_heads(struct journal *journal);
 /* The newest segment as it was after the last commit that returned, on disk and open; must succeed
  * before anything is written or flushed. */
 enum status journal_mend(struct journal *journal);
+
+/* See journal_power.c: when a journal is opened for writing; when everything is flushed. */
+enum status journal_running_begin(struct journal *journal);
+void journal_running_end(struct journal *journal);
 
 /* Translates LMDB's and the system's codes; the only place that knows them. */
 enum status journal_lmdb_status(struct journal *journal, int code, const char *what);

@@ -284,6 +284,14 @@ static void opened(int fd, enum of of, const char *name, int flags)
     }
 }
 
+static int boot_id(void)
+{
+    const int fd = memfd_create("boot_id", MFD_CLOEXEC);
+    (void)dprintf(fd, "boot %u\n", disk.boot);
+    (void)lseek(fd, 0, SEEK_SET);
+    return fd;
+}
+
 int open(const char *path, int flags, ...)
 {
     REAL(int, "open", const char *, int, ...)
@@ -295,6 +303,9 @@ int open(const char *path, int flags, ...)
         va_end(arguments);
     }
     const char *name = "";
+    if (disk.boot != 0 && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {
+        return boot_id();
+    }
     lock();
     const enum of of = path_of(path, &name);
     int fd = -1;
@@ -502,6 +513,11 @@ void disk_begin(void)
     disk.inodes = 0;
     disk.lied = 0;
     adopt_all();
+}
+
+void disk_boot(uint32_t number)
+{
+    disk.boot = number;
 }
 
 void disk_record(bool on)

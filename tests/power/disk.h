@@ -29,9 +29,17 @@ void disk_begin(void);
 void disk_clear(const char *directory);
 /* On: from here on the log is of what the journal does; points begin here. */
 void disk_record(bool on);
+/* The system's boot from now on. */
+void disk_boot(uint32_t number);
 
 /* What was promised at this point of the log; at an image's point the greatest value counts. */
-enum disk_mark { DISK_ACKNOWLEDGED, DISK_TRIMMED_TO, DISK_MARKS };
+enum disk_mark {
+    DISK_ACKNOWLEDGED,
+    DISK_TRIMMED_TO,
+    DISK_COMMITTED, /* survives the process; if power takes it, that must be told */
+    DISK_EPOCH,
+    DISK_MARKS
+};
 void disk_mark(enum disk_mark mark, uint64_t value);
 /* Points of the log: from disk_first to disk_length, both included. */
 uint32_t disk_first(void);

@@ -66,6 +66,7 @@ struct disk {
     uint32_t name_count;
     uint32_t inodes;
     uint32_t first; /* ops before it stand for what was there before */
+    uint32_t boot;  /* 0: the system's own */
     uint32_t lie_every;
     uint32_t lied;
     enum disk_call fail_call;

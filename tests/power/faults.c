@@ -335,8 +335,8 @@ static void work_through_writer(struct run *run)
 static void look(const struct run *run)
 {
     char text[900] = "";
-    const uint64_t trimmed_to = disk_promised(DISK_TRIMMED_TO, disk_length());
-    if (store_look(journal_path, run->acknowledged, trimmed_to, text, sizeof text) != STORE_WELL) {
+    const struct store_promise promise = store_promised(disk_length());
+    if (store_look(journal_path, &promise, text, sizeof text) != STORE_WELL) {
         die(run, "what is left", text);
     }
     uint64_t random = run->trial->nth;
@@ -344,8 +344,8 @@ static void look(const struct run *run)
         const uint32_t points = disk_length() - disk_first() + 1u;
         const uint32_t at = disk_first() + (uint32_t)(disk_random(&random) % points);
         disk_image(at, disk_random(&random), left_over);
-        if (store_look(image_path, disk_promised(DISK_ACKNOWLEDGED, at),
-                       disk_promised(DISK_TRIMMED_TO, at), text, sizeof text) != STORE_WELL) {
+        const struct store_promise then = store_promised(at);
+        if (store_look(image_path, &then, text, sizeof text) != STORE_WELL) {
             die(run, "what a power loss leaves", text);
         }
     }

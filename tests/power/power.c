@@ -66,6 +66,7 @@ static void acknowledge(struct work *work)
     }
     if (work->mode == JOURNAL_PROCESS) {
         disk_mark(DISK_ACKNOWLEDGED, work->committed);
+        disk_mark(DISK_COMMITTED, identity.last);
         work->committed = identity.last;
     } else {
         disk_mark(DISK_ACKNOWLEDGED, journal_durable(work->journal));
@@ -85,6 +86,11 @@ static void open_it(struct work *work)
     work->next = identity.last + 1u;
     work->committed = identity.last; /* opening has flushed it */
     disk_mark(DISK_ACKNOWLEDGED, identity.last);
+    if (journal_note_epoch(work->journal, identity.epoch + 1u) != STATUS_OK ||
+        journal_commit(work->journal) != STATUS_OK) {
+        die("epoch", journal_detail(work->journal));
+    }
+    disk_mark(DISK_EPOCH, identity.epoch + 1u);
 }
 
 static void after_failure(struct work *work)
@@ -241,6 +247,7 @@ static void work_through_writer(struct work *work)
             disk_mark(DISK_ACKNOWLEDGED, durable);
         } else if (durable == last) {
             disk_mark(DISK_ACKNOWLEDGED, work->committed);
+            disk_mark(DISK_COMMITTED, last);
             work->committed = last;
         }
     }
@@ -295,9 +302,8 @@ static void look_at_images(uint64_t seed, uint32_t life, uint32_t from, struct r
         const uint32_t at = image_point(seed, life, image, &image_seed);
         disk_image(at, image_seed, left_over);
         results->looked = image + 1u;
-        const enum store_state state =
-            store_look(image_path, disk_promised(DISK_ACKNOWLEDGED, at),
-                       disk_promised(DISK_TRIMMED_TO, at), text, sizeof text);
+        const struct store_promise promise = store_promised(at);
+        const enum store_state state = store_look(image_path, &promise, text, sizeof text);
         results->counts[state]++;
         if (state != STORE_WELL && results->first_bad == 0) {
             results->first_bad = image + 1u;
@@ -359,8 +365,7 @@ static void report(const struct run *run, uint64_t seed, uint32_t life, enum jou
 /* One seed: lives on one disk, each begun in what a power loss left of the one before. */
 static void run_seed(struct run *run, uint64_t seed, struct results *results)
 {
-    uint64_t promised = 0;
-    uint64_t trimmed_to = 0;
+    struct store_promise promise = {0, 0, 0, 0};
     disk_clear(root);
     for (uint32_t life = 0; life < LIVES; life++) {
         struct work work = {.random = seed * 31u + life};
@@ -369,8 +374,10 @@ static void run_seed(struct run *run, uint64_t seed, struct results *results)
                                                   : JOURNAL_SYNC;
         work.pessimist = run->lie == 0 && seed % 4u == 1u && run->force != JOURNAL_NO_SYNC;
         disk_begin();
-        disk_mark(DISK_ACKNOWLEDGED, promised);
-        disk_mark(DISK_TRIMMED_TO, trimmed_to);
+        disk_mark(DISK_ACKNOWLEDGED, promise.acknowledged);
+        disk_mark(DISK_TRIMMED_TO, promise.trimmed_to);
+        disk_mark(DISK_EPOCH, promise.epoch);
+        disk_boot(1u + life);
         disk_record(true);
         disk_lie(run->lie);
         if (seed % 2u == 0) {
@@ -380,6 +387,7 @@ static void run_seed(struct run *run, uint64_t seed, struct results *results)
         }
         disk_record(false);
         disk_lie(0);
+        disk_boot(1u + LIVES);
         look(seed, life, results);
         report(run, seed, life, work.mode, results);
         run->images += IMAGES_PER_LIFE;
@@ -392,8 +400,7 @@ static void run_seed(struct run *run, uint64_t seed, struct results *results)
         }
         uint64_t image_seed = 0;
         const uint32_t at = image_point(seed, life, IMAGES_PER_LIFE, &image_seed);
-        promised = disk_promised(DISK_ACKNOWLEDGED, at);
-        trimmed_to = disk_promised(DISK_TRIMMED_TO, at);
+        promise = store_promised(at);
         disk_image(at, image_seed, root);
     }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store.h"
 
+#include "disk.h"
+
 #include "journal/journal_recover.h"
 #include "journal/journal_verify.h"
 
@@ -114,32 +116,53 @@ static enum store_state compare(struct look *look)
     return STORE_WELL;
 }
 
-static enum store_state read_it(struct look *look, const char *path, uint64_t promised)
+static enum store_state read_it(struct look *look, const char *path,
+                                const struct store_promise *promise)
 {
     const struct journal_options options = {.path = path, .read_only = true};
     const enum status status = journal_open(&options, &look->journal, &look->detail);
     if (status != STATUS_OK) {
-        return status == STATUS_NOT_FOUND && promised == 0 ? STORE_WELL
-                                                           : bad(look, STORE_BROKEN, "to read");
+        return status == STATUS_NOT_FOUND && promise->acknowledged == 0
+                   ? STORE_WELL
+                   : bad(look, STORE_BROKEN, "to read");
     }
     const enum store_state state = compare(look);
     journal_close(look->journal);
     return state;
 }
 
+static enum store_state is_kept(struct look *look, const struct store_promise *promise)
+{
+    struct journal_identity identity;
+    const bool told = journal_power_lost(look->journal);
+    if (journal_identity(look->journal, &identity) != STATUS_OK) {
+        return bad(look, STORE_BROKEN, "identity");
+    }
+    if (identity.last < promise->acknowledged ||
+        identity.first > (promise->trimmed_to > 1u ? promise->trimmed_to : 1u) ||
+        identity.epoch < promise->epoch) {
+        (void)snprintf(look->text, look->text_size,
+                       "entries %" PRIu64 " to %" PRIu64 " and epoch %" PRIu64
+                       " are there, promised were %" PRIu64 " to %" PRIu64 " and %" PRIu64,
+                       identity.first, identity.last, identity.epoch, promise->trimmed_to,
+                       promise->acknowledged, promise->epoch);
+        return STORE_LOST;
+    }
+    if (identity.last < promise->committed && !told) {
+        (void)snprintf(look->text, look->text_size,
+                       "entries %" PRIu64 " to %" PRIu64 " are gone, and nobody is told",
+                       identity.last + 1u, promise->committed);
+        return STORE_LOST;
+    }
+    return STORE_WELL;
+}
+
 /* What the next process does: opens it, and goes on. */
-static enum store_state go_on(struct look *look, uint64_t promised, uint64_t trimmed_to)
+static enum store_state go_on(struct look *look)
 {
     struct journal_identity identity;
     if (journal_identity(look->journal, &identity) != STATUS_OK) {
         return bad(look, STORE_BROKEN, "identity");
-    }
-    if (identity.last < promised || identity.first > (trimmed_to > 1u ? trimmed_to : 1u)) {
-        (void)snprintf(look->text, look->text_size,
-                       "entries %" PRIu64 " to %" PRIu64 " are there, promised were %" PRIu64
-                       " to %" PRIu64,
-                       identity.first, identity.last, trimmed_to, promised);
-        return STORE_LOST;
     }
     for (uint64_t n = identity.last + 1u; n <= identity.last + 4u; n++) {
         const struct journal_record record = store_entry(n);
@@ -153,19 +176,27 @@ static enum store_state go_on(struct look *look, uint64_t promised, uint64_t tri
                                                       : bad(look, STORE_BROKEN, "to go on");
 }
 
-enum store_state store_look(const char *path, uint64_t promised, uint64_t trimmed_to,
-                            char *out_text, size_t text_size)
+struct store_promise store_promised(uint32_t at)
+{
+    return (struct store_promise){disk_promised(DISK_ACKNOWLEDGED, at),
+                                  disk_promised(DISK_TRIMMED_TO, at),
+                                  disk_promised(DISK_COMMITTED, at), disk_promised(DISK_EPOCH, at)};
+}
+
+enum store_state store_look(const char *path, const struct store_promise *promise, char *out_text,
+                            size_t text_size)
 {
     struct look look = {.text = out_text, .text_size = text_size};
     const struct journal_options options = {.path = path, .mode = JOURNAL_SYNC};
-    enum store_state state = read_it(&look, path, promised);
+    enum store_state state = read_it(&look, path, promise);
     if (state != STORE_WELL) {
         return state;
     }
     if (journal_open(&options, &look.journal, &look.detail) != STATUS_OK) {
         return bad(&look, STORE_BROKEN, "to write");
     }
-    state = go_on(&look, promised, trimmed_to);
+    state = is_kept(&look, promise);
+    state = state == STORE_WELL ? go_on(&look) : state;
     journal_close(look.journal);
     return state;
 }

@@ -23,11 +23,20 @@ enum store_state {
     STORE_BROKEN, /* it does not */
     STORE_STATES
 };
+/* What was promised at a point of the disk's log (enum disk_mark). */
+struct store_promise {
+    uint64_t acknowledged; /* entries up to this must be there */
+    uint64_t trimmed_to;   /* none before this must */
+    uint64_t committed;    /* entries up to this are there, or it is told that they may not be */
+    uint64_t epoch;        /* no smaller one may be the last */
+};
+struct store_promise store_promised(uint32_t at);
+
 /*
  * Opens the journal as a reader and as the next process would, compares every entry, and goes on
- * writing. `promised`: entries up to this must be there; `trimmed_to`: none before this must.
+ * writing.
  */
-enum store_state store_look(const char *path, uint64_t promised, uint64_t trimmed_to,
-                            char *out_text, size_t text_size);
+enum store_state store_look(const char *path, const struct store_promise *promise, char *out_text,
+                            size_t text_size);
 
 #endif

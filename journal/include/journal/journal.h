@@ -60,6 +60,12 @@ enum status journal_open(const struct journal_options *options, struct journal *
                          struct status_detail *out_detail);
 void journal_close(struct journal *journal);
 
+/*
+ * Opened for writing: whether the last process wrote in mode PROCESS and the system went down
+ * before it came to its end, so that the batch that it committed last may be missing. True once.
+ */
+bool journal_power_lost(struct journal *journal);
+
 /* Detail of the last failure of this handle. */
 const struct status_detail *journal_detail(const struct journal *journal);
 
@@ -93,7 +99,8 @@ struct journal_record {
 
 /* Adds one record to the batch, beginning one if there is none. Failure aborts the whole batch. */
 enum status journal_append(struct journal *journal, const struct journal_record *record);
-/* Remembers the epoch of a start with the batch. */
+/* Remembers the epoch of a start with the batch, which survives power loss in mode PROCESS, too:
+ * an epoch is never given twice. */
 enum status journal_note_epoch(struct journal *journal, uint64_t epoch);
 /* Makes the batch durable as the mode says. On failure nothing of the batch is in the journal,
  * unless journal_identity says that it is: then it is there but may not survive power loss yet, and

@@ -200,6 +200,39 @@ Test(segments, a_new_journal_is_whole_or_was_never_there)
     expect_well(r.next - 1u);
 }
 
+static void leave_running(const char *boot)
+{
+    char path[128];
+    (void)snprintf(path, sizeof path, "%s/RUNNING", directory);
+    FILE *file = fopen(path, "wb");
+    cr_assert_not_null(file);
+    cr_assert_eq(fwrite(boot, 1, strlen(boot), file), strlen(boot));
+    cr_assert_eq(fclose(file), 0);
+}
+
+/* What mode process may lose is told once, and only when the system went down under it. */
+Test(segments, a_loss_that_power_may_have_caused_is_told)
+{
+    for (enum journal_mode mode = JOURNAL_SYNC; mode <= JOURNAL_PROCESS; mode++) {
+        struct journal *journal = open_journal(JOURNAL_PROCESS, false);
+        cr_assert_not(journal_power_lost(journal));
+        journal_close(journal);
+        journal = open_journal(mode, false);
+        cr_assert_not(journal_power_lost(journal), "it was closed");
+        journal_close(journal);
+        leave_running("another boot\n");
+        journal = open_journal(JOURNAL_SYNC, false);
+        journal_close(journal); /* nobody asked: not told yet */
+        journal = open_journal(mode, false);
+        cr_assert(journal_power_lost(journal));
+        cr_assert_not(journal_power_lost(journal));
+        journal_close(journal);
+        journal = open_journal(JOURNAL_SYNC, false);
+        cr_assert_not(journal_power_lost(journal));
+        journal_close(journal);
+    }
+}
+
 Test(segments, the_oldest_go_by_age_and_by_size_and_the_rest_replays)
 {
     struct recording r = {0};
