@@ -38,6 +38,10 @@ static void make_and_reset(struct data_world *w, uint32_t peer, uint32_t in_flig
     (void)find_sockets(after);
     world_give_many(w, peer, 1, in_flight);
     world_look_until_moved(w, 4 * w->layout.bytes);
+    /* A connection with nothing on its way would be made anew in silence. */
+    (void)world_ask(w, peer, ERRAND_HOLD);
+    world_look_for(w, 200);
+    cr_assert_lt(w->reported, w->ordered, "all was through before the reset");
     for (int fd = 0; fd < FDS_MAX; fd++) {
         if (after[fd] && !before[fd]) {
             cr_assert_eq(shutdown(fd, SHUT_RDWR), 0);
@@ -45,6 +49,7 @@ static void make_and_reset(struct data_world *w, uint32_t peer, uint32_t in_flig
         }
     }
     cr_assert_gt(reset, 0u, "no socket was made for the peer");
+    (void)world_ask(w, peer, ERRAND_NONE);
 }
 
 static void wait_broken(struct data_world *w, uint32_t want_peer, uint32_t want_link)
