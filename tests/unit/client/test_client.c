@@ -45,8 +45,8 @@ struct node {
     uint32_t gone;
     uint32_t commands;
     struct engine_event last;
-    const void *pool;
-    const char *refuse_with; /* attachments are refused with this; NULL: accepted */
+    struct engine_event attach; /* the last that was one: commands may follow in the same turn */
+    const char *refuse_with;    /* attachments are refused with this; NULL: accepted */
     uint32_t lost;
     uint32_t kinds[SM_IN_COUNT]; /* commands of each kind */
 };
@@ -205,8 +205,7 @@ static void node_pump(struct node *node)
     while (engine_next(node->links, now_ns(), &event)) {
         if (event.event == ENGINE_HAS_ATTACHED) {
             node->attached++;
-            node->last = event;
-            node->pool = event.pool;
+            node->attach = event;
             if (node->refuse_with != NULL) {
                 engine_refuse(node->links, event.rank, 500, node->refuse_with);
             } else {
@@ -281,10 +280,10 @@ Test(client, an_engine_attaches_commands_and_detaches)
     const pid_t child = start_engine(1);
     node_open(&node, 1);
     await(&node, &node.attached, 1, "no engine attaches");
-    const unsigned char *pool = node.last.pool;
-    const uint64_t bytes = node.last.layout->bytes;
-    cr_assert_eq(node.last.rank, 1u);
-    cr_assert_eq(node.last.pid, (uint64_t)child);
+    const unsigned char *pool = node.attach.pool;
+    const uint64_t bytes = node.attach.layout->bytes;
+    cr_assert_eq(node.attach.rank, 1u);
+    cr_assert_eq(node.attach.pid, (uint64_t)child);
     await(&node, &node.commands, 1, "no command comes");
     cr_assert_eq(pool[0], 0x5a);
     cr_assert_eq(pool[bytes - 1u], 0x5a, "the pool is not the engine's memory");
@@ -417,7 +416,7 @@ Test(client, when_the_node_goes_open_commands_are_refused_and_the_engine_comes_b
     cr_assert_eq(shared->lost, 1u);
     cr_assert_eq(shared->refusals, 1u, "the open had no answer and was not refused");
     cr_assert_eq(shared->http, 503u);
-    cr_assert_eq(*(const unsigned char *)node.pool, 0x5a, "the pool was lost");
+    cr_assert_eq(*(const unsigned char *)node.attach.pool, 0x5a, "the pool was lost");
     end_engine(&node, child);
     node_close(&node);
 }
