@@ -180,6 +180,7 @@ int cmd_verify(const struct cli_values *values);
 int cmd_tail(const struct cli_values *values);
 int cmd_stat(const struct cli_values *values);
 int cmd_export(const struct cli_values *values);
+int cmd_slice(const struct cli_values *values);
 int cmd_import(const struct cli_values *values);
 int cmd_repair(const struct cli_values *values);
 int cmd_compact(const struct cli_values *values);

@@ -97,9 +97,9 @@ static void print_entry(uint64_t number, const struct codec_entry *entry, bool j
             (void)sm_describe_transition(&entry->transitions[i], text, sizeof text);
             json_array_append_new(transitions, cli_json_text(text));
         }
-        cli_print_json(json_pack("{s:I, s:I, s:o, s:o}", "entry", (json_int_t)number, "wall_ns",
-                                 (json_int_t)entry->wall_ns, "input", cli_json_text(line),
-                                 "transitions", transitions));
+        cli_print_json(json_pack("{s:I, s:I, s:I, s:o, s:o}", "entry", (json_int_t)number, "origin",
+                                 (json_int_t)entry->origin, "wall_ns", (json_int_t)entry->wall_ns,
+                                 "input", cli_json_text(line), "transitions", transitions));
         return;
     }
     (void)text_clean(line, strlen(line), line, sizeof line);

@@ -155,6 +155,23 @@ const struct cli_command cli_commands[] = {
      "stateroom import node-p.bundle /tmp/node-p",
      {JSON},
      cmd_import},
+    {"slice",
+     "[JOURNAL]",
+     0,
+     1,
+     "the smallest journal that does again what happened to one room",
+     "Writes a bundle with the state before the room's first entry and the inputs that are about "
+     "it, the node, its engines and its peers, run again without the other rooms; what happens to "
+     "the room is compared with the journal. A room that had a hand in it (its pages were in the "
+     "way, say) is added. Where the room cannot be had alone the whole range is written. --redact "
+     "makes names and reasons unreadable; numbers, times and sizes stay.",
+     "stateroom slice /var/lib/stateroom/journal --room 4711 -o room-4711.bundle",
+     {JOURNAL_OPTION,
+      {"room", 'r', CLI_NUMBER, "ROOM", "the room"},
+      {"output", 'o', CLI_PATH, "FILE", "the bundle to be made; - for standard output"},
+      {"redact", 0, CLI_FLAG, NULL, "make names and reasons unreadable, to share it"},
+      JSON},
+     cmd_slice},
     {"repair",
      "[JOURNAL]",
      0,

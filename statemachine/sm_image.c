@@ -256,3 +256,47 @@ bool sm_pack_next(const struct sm *sm, struct sm_pack *cursor, struct sm_item *o
     }
     return packed;
 }
+
+/* ---- some rooms only
+ * ------------------------------------------------------------------------------------ */
+
+static bool kept_room(const struct sm_keep *keep, uint64_t room)
+{
+    for (uint32_t i = 0; i < keep->room_count; i++) {
+        if (keep->rooms[i] == room) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool kept_half(const struct sm_keep *keep, uint64_t half)
+{
+    for (uint32_t i = 0; i < keep->half_count; i++) {
+        if (keep->halves[i] == half) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool sm_keep_item(struct sm_keep *keep, const struct sm_item *item)
+{
+    switch (item->kind) {
+    case SM_ITEM_HALF: /* its place, its room */
+        keep->keeping = kept_room(keep, item->numbers[1]) && keep->half_count < SM_KEEP_HALVES_MAX;
+        if (keep->keeping) {
+            keep->halves[keep->half_count++] = (uint32_t)item->numbers[0];
+        }
+        return keep->keeping;
+    case SM_ITEM_RANK:
+    case SM_ITEM_DESTINATION:
+        return keep->keeping;
+    case SM_ITEM_WRITE: /* its place, its id, its half */
+        return kept_half(keep, item->numbers[2]);
+    case SM_ITEM_TOMBSTONE: /* its room */
+        return kept_room(keep, item->numbers[0]);
+    default:
+        return true;
+    }
+}

@@ -57,6 +57,21 @@ struct sm_pack {
 bool sm_pack_next(const struct sm *sm, struct sm_pack *cursor, struct sm_item *out_item,
                   struct sm_run *scratch, uint32_t scratch_count);
 
+/*
+ * Which items a machine without other rooms is made of: start zeroed but for `rooms`, ask for each
+ * item in order. False: the item is about another room and must be left out. A machine restored
+ * from the rest knows node, peers and engines as before, these rooms, and no other.
+ */
+#define SM_KEEP_HALVES_MAX 2048u
+struct sm_keep {
+    const uint64_t *rooms; /* at most SM_KEEP_HALVES_MAX / 2 */
+    uint32_t room_count;
+    uint32_t half_count;
+    uint32_t halves[SM_KEEP_HALVES_MAX]; /* kept */
+    bool keeping;                        /* the half that ranks and destinations follow */
+};
+bool sm_keep_item(struct sm_keep *keep, const struct sm_item *item);
+
 /* Into a machine fresh from sm_init. False: the item is refused and the machine must be thrown
  * away. */
 bool sm_restore_item(struct sm *sm, const struct sm_item *item);
