@@ -2,12 +2,14 @@
 /*
  * The node inside the engine's process: pools stay where the engine put them, and a room goes over
  * between two such processes byte for byte. Tries to break: memory that is not registered, too
- * small, of another process, twice; a node that is closed and started again under its engine.
+ * small, of another process, twice; a node that is closed and started again under its engine, and
+ * one that is started and closed over and over: an engine's process lives longer than its nodes.
  */
 #include "stateroom/stateroom.h"
 #include "stateroom/stateroom_node.h"
 
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,5 +238,59 @@ Test(embedded, engine_survives_a_restart_of_its_embedded_node)
     cr_assert(lost && back, "lost %d, back %d: %s", lost, back, stateroom_error_text(e.engine));
     stateroom_close(e.engine);
     stateroom_node_close(e.node);
+    free(e.pool.memory);
+}
+
+static size_t entries_of(const char *path)
+{
+    size_t count = 0;
+    DIR *directory_of = opendir(path);
+    cr_assert_not_null(directory_of);
+    while (readdir(directory_of) != NULL) {
+        count++;
+    }
+    (void)closedir(directory_of);
+    return count;
+}
+
+static size_t maps(void)
+{
+    size_t lines = 0;
+    char line[512];
+    FILE *file = fopen("/proc/self/maps", "r");
+    cr_assert_not_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        lines++;
+    }
+    (void)fclose(file);
+    return lines;
+}
+
+static void live_once(struct embedded *e)
+{
+    cr_assert(start_node(e, "D", "P", e->bytes), "%s", e->text);
+    cr_assert_eq(attach(e, "D", &e->pool), STATEROOM_OK, "%s", e->text);
+    stateroom_close(e->engine);
+    stateroom_node_close(e->node);
+}
+
+/* What the libraries under it keep for good they keep after the first few. */
+Test(embedded, nothing_is_left_of_a_node_that_is_closed)
+{
+    enum { WARM = 4, LIVES = 12, SPARE_MAPS = 8 };
+    struct embedded e;
+    make_pool(&e);
+    for (int i = 0; i < WARM; i++) {
+        live_once(&e);
+    }
+    const size_t files = entries_of("/proc/self/fd");
+    const size_t threads = entries_of("/proc/self/task");
+    const size_t mapped = maps();
+    for (int i = 0; i < LIVES; i++) {
+        live_once(&e);
+    }
+    cr_assert_eq(entries_of("/proc/self/fd"), files, "files stay open");
+    cr_assert_eq(entries_of("/proc/self/task"), threads, "threads go on");
+    cr_assert_leq(maps(), mapped + SPARE_MAPS, "memory stays mapped");
     free(e.pool.memory);
 }
