@@ -243,7 +243,10 @@ static enum status copy_beginning(struct copying *copying, uint64_t number, uint
         return source_failed(copying, status);
     }
     status = sink_segment(copying->sink, segment.began_ns);
-    return status == STATUS_OK ? copy_snapshot(copying, number - 1u) : sink_failed(copying, status);
+    if (status != STATUS_OK) {
+        return sink_failed(copying, status);
+    }
+    return number > 1u ? copy_snapshot(copying, number - 1u) : STATUS_OK;
 }
 
 static enum status copy_entry(struct copying *copying, uint64_t number, struct journal_copied *out)

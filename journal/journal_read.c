@@ -102,6 +102,10 @@ enum status journal_read(struct journal *journal, uint64_t number, struct journa
         TRY(journal_scan(journal, true));
         status = journal->segment_count > 0 ? get_frame(journal, number, &value) : status;
     }
+    if (status == STATUS_NOT_FOUND) {
+        return status_fail(status, &journal->detail, 0, "journal %s: entry %llu is not in it",
+                           journal->path, (unsigned long long)number);
+    }
     TRY(status);
     struct journal_head head;
     const char *broken = NULL;

@@ -256,7 +256,7 @@ static void remove_journal(const char *path)
          entry = readdir(directory)) {
         const char *end = strstr(entry->d_name, ".mdb");
         if ((end != NULL && (end[4] == '\0' || strcmp(end, ".mdb-lock") == 0)) ||
-            strcmp(entry->d_name, "LOCK") == 0) {
+            strcmp(entry->d_name, "LOCK") == 0 || strcmp(entry->d_name, "RUNNING") == 0) {
             (void)snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
             (void)unlink(file);
         }

@@ -114,32 +114,41 @@ static bool salvage(const char *from, const char *to, struct repairing *shared,
     return false;
 }
 
+/* What was in the way; "" nothing: the copy is whole. */
+static const char *why_not_whole(const struct repairing *shared, uint64_t left_from)
+{
+    if (!shared->over || (left_from != 0 && shared->status == STATUS_OK)) {
+        return "reading it crashed: its pages are damaged";
+    }
+    if (shared->status != STATUS_OK) {
+        return shared->detail.text[0] != '\0' ? shared->detail.text : status_text(shared->status);
+    }
+    return shared->broken;
+}
+
 static int say_repaired(const struct cli_values *values, const char *from, const char *to,
                         const struct repairing *shared, uint64_t left_from)
 {
-    const char *why = shared->status != STATUS_OK ? shared->detail.text : shared->broken;
-    why =
-        why[0] != '\0' ? why : (left_from != 0 ? "reading it crashed: its pages are damaged" : "");
-    if (!shared->over || shared->copied.entries == 0) {
-        if (shared->over && shared->status == STATUS_OK && why[0] == '\0') {
-            return cli_fail(EXIT_NOT_THERE, "%s has no entry; nothing was made", from);
-        }
+    const char *why = why_not_whole(shared, left_from);
+    const bool whole = why[0] == '\0';
+    if (shared->copied.entries == 0 && whole) {
+        return cli_fail(EXIT_NOT_THERE, "%s has no entry; nothing was made", from);
+    }
+    if (shared->copied.entries == 0) {
         const bool said = shared->over && shared->status != STATUS_OK;
         return cli_fail(said ? cli_code(shared->status) : EXIT_DAMAGED,
-                        "nothing can be saved of %s: %s", from,
-                        why[0] != '\0' ? why : "reading it crashed: its pages are damaged");
+                        "nothing can be saved of %s: %s", from, why);
     }
     if (cli_given(values, "json")) {
         cli_print_json(json_pack("{s:o, s:b, s:I, s:I, s:o}", "journal", cli_json_text(to), "whole",
-                                 why[0] == '\0', "entries", (json_int_t)shared->copied.entries,
-                                 "last", (json_int_t)shared->copied.last, "damage",
-                                 cli_json_text(why)));
+                                 whole, "entries", (json_int_t)shared->copied.entries, "last",
+                                 (json_int_t)shared->copied.last, "damage", cli_json_text(why)));
         return EXIT_WELL;
     }
     printf("%s: %" PRIu64 " entries, up to %" PRIu64 "\n", to, shared->copied.entries,
            shared->copied.last);
-    printf(why[0] == '\0' ? "nothing is damaged, nothing was left out%s\n"
-                          : "what comes after is left out: %s\n",
+    printf(whole ? "nothing is damaged, nothing was left out%s\n"
+                 : "what comes after is left out: %s\n",
            why);
     return EXIT_WELL;
 }

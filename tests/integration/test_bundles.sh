@@ -90,7 +90,7 @@ grep -q 'xxx xxxxx xxxx' "$dir/out" || fail "the redacted reason is lost"
 grep -q '"D"' "$dir/out" && fail "a peer's name was not redacted"
 
 # ---- repair: whatever is overwritten, what is saved is a whole beginning
-for at in 8192 20480 40960 61440; do
+for at in 8192 20480 40960 41000 61440; do
   for size in 1 512 4096; do
     rm -rf "$dir/hurt" "$dir/saved"
     mkdir "$dir/hurt"
@@ -104,6 +104,9 @@ for at in 8192 20480 40960 61440; do
     if "$s" repair "$dir/hurt" -o "$dir/saved" >"$dir/out" 2>&1; then
       "$s" verify "$dir/saved" >/dev/null || fail "what was saved (byte $at) does not verify"
       "$s" tail -n 100000 "$dir/saved" >"$dir/a"
+      if grep -q 'nothing is damaged' "$dir/out"; then
+        "$s" verify "$dir/saved" | grep -q 'well, 155 entries' || fail "repair (byte $at) calls a part the whole"
+      fi
       "$s" tail -n 100000 "$dir/golden/D" | head -n "$(wc -l <"$dir/a")" | cmp -s - "$dir/a" ||
         fail "what was saved (byte $at) is not a beginning"
     else
