@@ -83,8 +83,11 @@ static enum status get_frame(struct journal *journal, uint64_t number, MDB_val *
     }
     TRY(reading(journal, segment, &txn));
     MDB_val key = journal_val(&number, sizeof number);
-    return journal_lmdb_status(journal, mdb_get(txn, segment->entries, &key, out_value),
-                               "an entry cannot be read");
+    const int code = mdb_get(txn, segment->entries, &key, out_value);
+    return code == MDB_NOTFOUND ? status_fail(STATUS_NOT_FOUND, &journal->detail, 0,
+                                              "journal %s: entry %llu is not in it", journal->path,
+                                              (unsigned long long)number)
+                                : journal_lmdb_status(journal, code, "an entry cannot be read");
 }
 
 enum status journal_read(struct journal *journal, uint64_t number, struct journal_record *out)
@@ -101,10 +104,6 @@ enum status journal_read(struct journal *journal, uint64_t number, struct journa
         journal_read_pause(journal);
         TRY(journal_scan(journal, true));
         status = journal->segment_count > 0 ? get_frame(journal, number, &value) : status;
-    }
-    if (status == STATUS_NOT_FOUND) {
-        return status_fail(status, &journal->detail, 0, "journal %s: entry %llu is not in it",
-                           journal->path, (unsigned long long)number);
     }
     TRY(status);
     struct journal_head head;

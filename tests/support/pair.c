@@ -170,6 +170,9 @@ static void run_queue(struct pair *pair, struct queued *first, struct queued **e
     while (first != NULL) {
         first->input.time_ns = pair->now_ns;
         sm_step(pair->sm[first->node], &first->input, pair->output);
+        if (pair->watch != NULL) {
+            pair->watch(pair->watch_context, first->node, &first->input, pair->output);
+        }
         pair->steps++;
         check(pair, first->node);
         if (first->next == NULL) {
@@ -270,7 +273,15 @@ void pair_connect(struct pair *pair)
 
 void pair_open(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks)
 {
+    pair_open_watched(pair, prefill_ranks, decode_ranks, NULL, NULL);
+}
+
+void pair_open_watched(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks,
+                       pair_watch_fn watch, void *context)
+{
     memset(pair, 0, sizeof *pair);
+    pair->watch = watch;
+    pair->watch_context = context;
     pair->ranks[PAIR_P] = prefill_ranks;
     pair->ranks[PAIR_D] = decode_ranks;
     pair->auto_release = true;
@@ -285,6 +296,11 @@ void pair_open(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks)
     pair_start(pair, PAIR_P, 1);
     pair_start(pair, PAIR_D, 1);
     pair_connect(pair);
+}
+
+struct sm_bounds pair_bounds(void)
+{
+    return small;
 }
 
 void pair_close(struct pair *pair)

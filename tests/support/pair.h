@@ -34,7 +34,13 @@ struct pair_write {
     uint64_t pages;
 };
 
+/* Called after each step of either machine. */
+typedef void (*pair_watch_fn)(void *context, uint32_t node, const struct sm_input *input,
+                              const struct sm_output *output);
+
 struct pair {
+    pair_watch_fn watch; /* NULL: none */
+    void *watch_context;
     struct sm *sm[2];
     void *memory[2];
     size_t bytes[2];
@@ -58,10 +64,15 @@ struct pair {
 };
 
 void pair_open(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks);
+/* The same, watched from the first step on. */
+void pair_open_watched(struct pair *pair, uint32_t prefill_ranks, uint32_t decode_ranks,
+                       pair_watch_fn watch, void *context);
 /* A process life of a node, with its engines; joined to the other by pair_connect. */
 void pair_start(struct pair *pair, uint32_t node, uint64_t epoch);
 /* A new connection between both. */
 void pair_connect(struct pair *pair);
+/* Of both machines. */
+struct sm_bounds pair_bounds(void);
 void pair_close(struct pair *pair);
 /* Steps one input (time is filled in) and carries out what follows, to the end. */
 void pair_step(struct pair *pair, uint32_t node, struct sm_input *input);
