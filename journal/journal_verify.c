@@ -303,7 +303,9 @@ static void verify_snapshots(struct look *look, struct journal_machine *machine)
     while (journal_snapshot_newest(look->journal, entry, &entry) == STATUS_OK &&
            entry + 1u >= look->meta.first && entry > 0) {
         *look->at = entry;
-        if (journal_snapshot_check(look->journal, machine, entry) != STATUS_OK) {
+        /* One that its node has pruned meanwhile is gone as a whole. */
+        if (journal_snapshot_check(look->journal, machine, entry) != STATUS_OK &&
+            journal_snapshot_get(look->journal, entry, 0, &bytes, &size) == STATUS_OK) {
             look_note(look, entry, "followed by a snapshot that is damaged");
         }
         entry--;

@@ -29,12 +29,19 @@ struct item {
     uint64_t size; /* of the bytes that follow */
 };
 
+/*
+ * Where the items of the snapshot that is arriving go: into a batch of its own, which is committed
+ * when all are there (half a snapshot in the journal would look like damage), or into the segment
+ * that begins with it.
+ */
+enum snapshot_at { NOWHERE, IN_BATCH, IN_SEGMENT };
+
 struct journal_writer {
     struct journal *journal;
     struct ring ring;
     pthread_t thread;
     struct writer_options options;
-    bool rotating;   /* a segment was begun; its snapshot is arriving */
+    enum snapshot_at snapshot;
     uint64_t now_ns; /* wall time, of the last snapshot */
     _Atomic bool full;
     _Atomic bool stop;
@@ -103,20 +110,34 @@ static void fail(struct journal_writer *writer, enum status status)
 /* ---- segments: begun with a snapshot, whose items come one by one
  * ---------------------------------------------- */
 
-static void give_up_segment(struct journal_writer *writer)
+static void give_up_snapshot(struct journal_writer *writer)
 {
     journal_abort(writer->journal);
-    writer->rotating = false;
-    atomic_fetch_add(&writer->segment_failures, 1u);
+    if (writer->snapshot == IN_SEGMENT) {
+        atomic_fetch_add(&writer->segment_failures, 1u);
+    }
+    writer->snapshot = NOWHERE;
 }
 
-static void begin_segment(struct journal_writer *writer, const struct item *item)
+/* No entry is in the batch. */
+static enum status begin_snapshot(struct journal_writer *writer, const struct item *item)
 {
-    writer->now_ns = item->now_ns;
-    writer->rotating = true;
-    if (journal_segment_begin(writer->journal, item->now_ns) != STATUS_OK) {
-        give_up_segment(writer);
+    if (writer->snapshot != NOWHERE) {
+        give_up_snapshot(writer); /* the one before was never finished */
     }
+    writer->now_ns = item->now_ns;
+    if (!journal_segment_full(writer->journal)) {
+        writer->snapshot = IN_BATCH;
+        /* Who waits for the last entries shall not wait for the whole snapshot. */
+        const enum status status = journal_flush(writer->journal);
+        publish(writer);
+        return status;
+    }
+    writer->snapshot = IN_SEGMENT;
+    if (journal_segment_begin(writer->journal, item->now_ns) != STATUS_OK) {
+        give_up_snapshot(writer);
+    }
+    return STATUS_OK;
 }
 
 /* STATUS_OK also when no segment came of it: the journal goes on in the one that it has. */
@@ -125,7 +146,6 @@ static enum status end_segment(struct journal_writer *writer)
     uint32_t removed = 0;
     const uint32_t count = journal_segment_count(writer->journal);
     const enum status status = journal_segment_end(writer->journal);
-    writer->rotating = false;
     if (journal_segment_count(writer->journal) == count) {
         atomic_fetch_add(&writer->segment_failures, 1u);
         return STATUS_OK;
@@ -139,26 +159,26 @@ static enum status end_segment(struct journal_writer *writer)
     return status;
 }
 
+/* A snapshot that cannot be put is left out: entries are what the journal is for. */
 static enum status append_snapshot(struct journal_writer *writer, const struct item *item,
                                    const unsigned char *bytes)
 {
     if (item->kind == ITEM_SNAPSHOT) {
-        const enum status status = journal_snapshot_put(
-            writer->journal, item->number, (uint32_t)item->index, bytes, (size_t)item->size);
-        if (status != STATUS_OK && writer->rotating) {
-            give_up_segment(writer);
-            return STATUS_OK;
+        if (item->index == 0) {
+            TRY(begin_snapshot(writer, item));
         }
-        return status;
+        if (writer->snapshot != NOWHERE &&
+            journal_snapshot_put(writer->journal, item->number, (uint32_t)item->index, bytes,
+                                 (size_t)item->size) != STATUS_OK) {
+            give_up_snapshot(writer);
+        }
+        return STATUS_OK;
     }
-    return writer->rotating ? end_segment(writer) : journal_snapshot_prune(writer->journal, 2);
-}
-
-/* A snapshot that begins a segment must not stand in a batch with entries. */
-static bool begins_segment(const struct journal_writer *writer, const struct item *item)
-{
-    return item->kind == ITEM_SNAPSHOT && item->index == 0 && !writer->rotating &&
-           journal_segment_full(writer->journal);
+    const enum snapshot_at at = writer->snapshot;
+    writer->snapshot = NOWHERE;
+    return at == IN_SEGMENT ? end_segment(writer)
+           : at == IN_BATCH ? journal_snapshot_prune(writer->journal, 2)
+                            : STATUS_OK;
 }
 
 static enum status append_item(struct journal_writer *writer, const struct item *item)
@@ -168,8 +188,8 @@ static enum status append_item(struct journal_writer *writer, const struct item 
     if (item->kind != ITEM_ENTRY) {
         return append_snapshot(writer, item, bytes);
     }
-    if (writer->rotating) {
-        give_up_segment(writer); /* the machine has not finished its snapshot */
+    if (writer->snapshot != NOWHERE) {
+        give_up_snapshot(writer); /* the machine has not finished it */
     }
     const struct journal_record record = {
         item->number, item->room, 0, bytes, (size_t)item->size, also, (uint32_t)item->also};
@@ -185,11 +205,8 @@ static void commit_batch(struct journal_writer *writer)
     size_t size = 0;
     const struct item *item = ring_front(&writer->ring, &size);
     while (item != NULL && status == STATUS_OK && count < BATCH_ENTRIES_MAX) {
-        if (begins_segment(writer, item)) {
-            if (count > 0) {
-                break;
-            }
-            begin_segment(writer, item);
+        if (item->kind == ITEM_SNAPSHOT && item->index == 0 && count > 0) {
+            break; /* what is before it is committed by itself */
         }
         entries += item->kind == ITEM_ENTRY ? 1u : 0u;
         status = append_item(writer, item);
@@ -198,12 +215,12 @@ static void commit_batch(struct journal_writer *writer)
         item = ring_front(&writer->ring, &size);
     }
     const uint64_t started = now_ns();
-    if (status == STATUS_OK && !writer->rotating) {
+    if (status == STATUS_OK && writer->snapshot == NOWHERE) {
         status = journal_commit_ahead(writer->journal);
     }
     if (status != STATUS_OK) {
         journal_abort(writer->journal);
-        writer->rotating = false;
+        writer->snapshot = NOWHERE;
         fail(writer, status);
         return;
     }
@@ -273,7 +290,7 @@ static void *run(void *context)
             commit_batch(writer);
             continue;
         }
-        if (!atomic_load(&writer->failed) && !writer->rotating) {
+        if (!atomic_load(&writer->failed) && writer->snapshot == NOWHERE) {
             flush_if_idle(writer);
         }
         if (atomic_load(&writer->stop)) {

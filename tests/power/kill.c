@@ -7,23 +7,29 @@
  * Then it is started again, and the rooms must get their results, each once, with the right bytes.
  *
  *     kill_points [--kills N] [--seed S] [--keep DIRECTORY]
+ *     kill_points --bursts N ...
+ *
+ * --bursts: nobody dies; now and then a journal's disk is full, or its calls fail, for a while.
+ * When that is over rooms must succeed again without a restart, and the same must be found.
  *
  * --keep: the directory of configurations, logs and journals, which is left there.
  * Exit status: 0, or 1 with what was lost.
  */
-#include "journal/journal_recover.h"
-#include "journal/journal_verify.h"
-#include "stateroom/stateroom.h"
+#include "faulty.h"
+#include "told.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -32,26 +38,12 @@
 
 #define SLOTS 24u
 #define PAGES 4u /* of a room; slot k's are 4k to 4k+3 on both sides */
-#define ROOMS_MAX (1u << 20)
+#define PAUSE_MS 10u
+#define LOOK_MS 100u /* as often as retention may need it */
 #define PATIENCE_MS 60000u
 #define LOAD_MS_MAX 60u
 
 enum { P, D, NODES };
-
-/* What became of a half: as its engine was told, and as its journal says. */
-struct half {
-    uint8_t commands[32]; /* accepted, by enum stateroom_command (a machine's input kind) */
-    uint64_t generation;
-    uint32_t reason; /* digest of the text */
-    uint16_t http;
-    uint8_t outcome; /* 0: none yet */
-    bool told;
-};
-
-struct room {
-    struct half said[NODES];
-    struct half found[NODES];
-};
 
 /* A room that is going on, on one side. */
 struct part {
@@ -76,7 +68,10 @@ struct node {
     pid_t pid;
     bool back; /* its engine is attached */
     struct stateroom *engine;
-    uint64_t checked; /* entries looked at for what was told */
+    struct told told;
+    struct faulty_switch *faulty; /* NULL: its calls cannot be made to fail */
+    bool small;                   /* its journal has a file system of its own */
+    char disk[128];
     char journal[160];
 };
 
@@ -85,11 +80,10 @@ static struct {
     uint64_t random;
     struct node nodes[NODES];
     struct slot slots[SLOTS];
-    struct room *rooms;
     uint64_t next_room;
     bool stop; /* no more rooms */
-    struct journal_machine machine;
-    uint64_t acknowledged, results, entries, succeeded, deaths, early;
+    uint64_t looked_ms;
+    uint64_t acknowledged, results, succeeded, deaths, early, full, failing, failed;
 } world;
 
 static void die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -100,11 +94,17 @@ static void die(const char *format, ...)
     printf("kill: FAILED: ");
     (void)vprintf(format, arguments);
     va_end(arguments);
-    printf(" (after %" PRIu64 " deaths; logs and journals are in %s)\n", world.deaths,
-           world.directory);
+    printf(" (after %" PRIu64 " deaths and %" PRIu64 " bursts; logs and journals are in %s)\n",
+           world.deaths, world.full + world.failing, world.directory);
     for (int i = 0; i < NODES; i++) {
         if (world.nodes[i].pid > 0) {
             (void)kill(world.nodes[i].pid, SIGKILL);
+        }
+        if (world.nodes[i].small) { /* nobody else sees it */
+            char command[400];
+            (void)snprintf(command, sizeof command, "cp -r '%s/journal' '%s/journal-%s'",
+                           world.nodes[i].disk, world.directory, world.nodes[i].name);
+            (void)!system(command);
         }
     }
     exit(1);
@@ -123,15 +123,6 @@ static uint64_t now_ms(void)
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
-}
-
-static uint32_t digest(const char *text, size_t size)
-{
-    uint32_t sum = 2166136261u;
-    for (size_t i = 0; i < size; i++) {
-        sum = (sum ^ (unsigned char)text[i]) * 16777619u;
-    }
-    return sum;
 }
 
 /* ---- processes
@@ -162,16 +153,27 @@ static void write_config(const struct node *node, const struct node *other)
     fprintf(file,
             "name: %s\nlisten: ipc://%s/%s.peer\nengines: %s/%s-engines/socket\n"
             "journal: {path: %s, mode: %s, snapshot_every: 700, segment_bytes: 1MiB, "
-            "keep_bytes: 6MiB}\n"
+            "keep_bytes: %s}\n"
             "fabric: {provider: tcp}\nheartbeat_interval: 100ms\nheartbeat_bound: 2s\n"
             "recovery_grace: 300ms\nretry_first: 20ms\nunclaimed_deadline: 3s\n"
             "rooms_max: 1024\nrooms_per_peer_max: 1024\ntombstones_max: 4096\nwrites_max: 1024\n"
             "page_runs_max: 65536\npages_max: 4096\naux_slots_max: 64\n"
             "peers:\n  - {name: %s, address: \"ipc://%s/%s.peer\"}\n",
             node->name, world.directory, node->name, world.directory, node->name, node->journal,
-            node == &world.nodes[D] ? "process" : "sync", other->name, world.directory,
-            other->name);
+            node == &world.nodes[D] ? "process" : "sync", node->small ? "40MiB" : "6MiB",
+            other->name, world.directory, other->name);
     (void)fclose(file);
+}
+
+static void preload(const struct node *node)
+{
+    char library[512];
+    char path[256];
+    program_path("libstateroom_faulty.so", library, sizeof library);
+    (void)snprintf(path, sizeof path, "%s/%s.switch", world.directory, node->name);
+    (void)setenv("LD_PRELOAD", library, 1);
+    (void)setenv("STATEROOM_FAULTY_SWITCH", path, 1);
+    (void)setenv("STATEROOM_FAULTY_JOURNAL", node->journal, 1);
 }
 
 static void start(struct node *node)
@@ -189,6 +191,9 @@ static void start(struct node *node)
         (void)dup2(fd, STDERR_FILENO);
         (void)dup2(fd, STDOUT_FILENO);
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (node->faulty != NULL) {
+            preload(node);
+        }
         (void)execl(program, program, "--config", config, (char *)NULL);
         _exit(127);
     }
@@ -264,7 +269,7 @@ static void begin(uint32_t index)
     const struct stateroom_open_options prefill = {NULL, NULL, 0, 0, STATEROOM_NO_SLOT, 0, 5000};
     const uint64_t room = ++world.next_room;
     const uint64_t lot = random_below(10);
-    if (room >= ROOMS_MAX) {
+    if (room >= TOLD_ROOMS_MAX) {
         die("too many rooms");
     }
     *slot = (struct slot){.room = room,
@@ -307,16 +312,10 @@ static struct slot *slot_of(uint64_t room)
 
 static void on_result(int node, const struct stateroom_event *event)
 {
-    struct half *half = &world.rooms[event->room].said[node];
     struct slot *slot = slot_of(event->room);
-    if (half->told) {
+    if (!told_result(&world.nodes[node].told, event)) {
         die("room %" PRIu64 " has a second result at %s", event->room, world.nodes[node].name);
     }
-    half->told = true;
-    half->outcome = (uint8_t)event->outcome;
-    half->http = (uint16_t)event->http;
-    half->reason = digest(event->reason, strlen(event->reason));
-    half->generation = event->generation;
     world.results++;
     (void)stateroom_release(world.nodes[node].engine, event->side, event->room, event->generation,
                             NULL);
@@ -343,7 +342,7 @@ static void on_event(int node, const struct stateroom_event *event)
         }
         break;
     case STATEROOM_ACCEPTED:
-        world.rooms[event->room].said[node].commands[event->command]++;
+        told_accepted(&world.nodes[node].told, event->room, event->command);
         world.acknowledged++;
         break;
     case STATEROOM_REFUSAL:
@@ -369,7 +368,8 @@ static void tend(uint32_t index)
 {
     struct slot *slot = &world.slots[index];
     if (slot->room == 0) {
-        if (!world.stop) {
+        /* Rooms that are refused at once must not make a flood. */
+        if (!world.stop && now_ms() - slot->since_ms >= PAUSE_MS) {
             begin(index);
         }
         return;
@@ -396,6 +396,13 @@ static void tend(uint32_t index)
     }
 }
 
+static void look(struct node *node, bool all)
+{
+    if (!(all ? told_check(&node->told) : told_look(&node->told))) {
+        die("%s: %s", node->name, node->told.text);
+    }
+}
+
 /* Takes what has come and goes on with the rooms; waits up to 1 ms when nothing has. */
 static void turn(void)
 {
@@ -406,118 +413,22 @@ static void turn(void)
              i < 256 && stateroom_next(world.nodes[node].engine, &event, 0) == STATEROOM_OK; i++) {
             on_event(node, &event);
         }
+        if (waitpid(world.nodes[node].pid, NULL, WNOHANG) != 0) {
+            world.nodes[node].pid = 0;
+            die("node %s has ended by itself", world.nodes[node].name);
+        }
         fds[node] = (struct pollfd){stateroom_fd(world.nodes[node].engine), POLLIN, 0};
     }
     for (uint32_t i = 0; i < SLOTS; i++) {
         tend(i);
     }
-    (void)poll(fds, NODES, 1);
-}
-
-/* ---- what a journal must hold
- * ----------------------------------------------------------------------------------- */
-
-static void note_transition(int node, const struct sm_transition *t)
-{
-    if (t->room == 0 || t->room >= ROOMS_MAX) {
-        return;
-    }
-    struct half *half = &world.rooms[t->room].found[node];
-    if (t->kind == SM_TR_VERDICT) {
-        half->outcome = (uint8_t)t->a;
-        half->generation = t->generation;
-    }
-    if (t->kind == SM_TR_VERDICT || t->kind == SM_TR_CAUSE_REPLACED) {
-        half->http = (uint16_t)t->b;
-        half->reason = digest((const char *)t->text.bytes, t->text.size);
-    }
-    half->told = half->told || t->kind == SM_TR_TOLD;
-}
-
-static void note_entry(int node, struct journal *journal, uint64_t number)
-{
-    struct journal_record record;
-    struct codec_entry entry;
-    codec_arena_reset(&world.machine.arena);
-    if (journal_read(journal, number, &record) != STATUS_OK ||
-        codec_entry_unpack(record.payload, record.payload_size, &world.machine.arena, &entry) !=
-            STATUS_OK) {
-        die("%s: entry %" PRIu64 " cannot be read", world.nodes[node].name, number);
-    }
-    world.entries++;
-    const uint64_t room = entry.input.room;
-    if (room < ROOMS_MAX && sm_input_is_command(entry.input.kind)) {
-        world.rooms[room].found[node].commands[entry.input.kind]++;
-    }
-    for (uint32_t i = 0; i < entry.transition_count; i++) {
-        note_transition(node, &entry.transitions[i]);
-    }
-}
-
-static void compare_half(int node, uint64_t room)
-{
-    const struct half *said = &world.rooms[room].said[node];
-    const struct half *found = &world.rooms[room].found[node];
-    for (int command = 0; command < 32; command++) {
-        if (said->commands[command] > found->commands[command]) {
-            die("%s: of room %" PRIu64 " %u commands of kind %d were accepted, the journal has %u",
-                world.nodes[node].name, room, said->commands[command], command,
-                found->commands[command]);
+    if (now_ms() - world.looked_ms >= LOOK_MS) {
+        world.looked_ms = now_ms();
+        for (int node = 0; node < NODES; node++) {
+            look(&world.nodes[node], false);
         }
     }
-    if (said->told &&
-        (!found->told || said->outcome != found->outcome || said->http != found->http ||
-         said->reason != found->reason || said->generation != found->generation)) {
-        die("%s: room %" PRIu64 " was told outcome %u, http %u, generation %" PRIu64
-            "; its journal has %s%u, http %u, generation %" PRIu64 "%s",
-            world.nodes[node].name, room, said->outcome, said->http, said->generation,
-            found->told ? "" : "not told: ", found->outcome, found->http, found->generation,
-            said->reason != found->reason ? ", another reason" : "");
-    }
-}
-
-static void replay(int node, struct journal *journal)
-{
-    const struct journal_replay options = {.from_snapshot = true, .check = true};
-    struct journal_replayed replayed;
-    struct status_detail detail = {"", 0};
-    journal_machine_renew(&world.machine);
-    if (journal_replay(journal, &world.machine, &options, &replayed, &detail) != STATUS_OK) {
-        die("%s: replay: %s", world.nodes[node].name, detail.text);
-    }
-    if (replayed.violation.invariant != 0) {
-        die("%s: replay: an invariant does not hold: %s", world.nodes[node].name,
-            replayed.violation.detail);
-    }
-}
-
-/* Nobody writes it now. */
-static void check_journal(int node)
-{
-    struct node *n = &world.nodes[node];
-    const struct journal_options options = {.path = n->journal, .read_only = true};
-    struct journal *journal = NULL;
-    struct journal_identity identity;
-    struct journal_fault_report report;
-    struct status_detail detail = {"", 0};
-    if (journal_open(&options, &journal, &detail) != STATUS_OK ||
-        journal_verify(journal, &report, &detail) != STATUS_OK) {
-        die("%s: %s", n->name, detail.text);
-    }
-    if (journal_identity(journal, &identity) != STATUS_OK || identity.last < n->checked ||
-        identity.first > n->checked + 1u) {
-        die("%s: the journal has entries %" PRIu64 " to %" PRIu64
-            ", looked at were those to %" PRIu64,
-            n->name, identity.first, identity.last, n->checked);
-    }
-    for (; n->checked < identity.last; n->checked++) {
-        note_entry(node, journal, n->checked + 1u);
-    }
-    replay(node, journal);
-    journal_close(journal);
-    for (uint64_t room = 1; room <= world.next_room; room++) {
-        compare_half(node, room);
-    }
+    (void)poll(fds, NODES, 1);
 }
 
 /* ---- deaths
@@ -562,10 +473,95 @@ static void death(void)
                 die("node %s had ended by itself (status %d)", world.nodes[node].name, status);
             }
             world.deaths++;
-            check_journal(node);
+            look(&world.nodes[node], true);
             start(&world.nodes[node]);
         }
     }
+}
+
+/* ---- bursts
+ * --------------------------------------------------------------------------------------------------
+ */
+
+/* Bursts need a disk that is full at once, and a library before the node's libc. */
+static void make_disks(void)
+{
+    char library[512];
+    program_path("libstateroom_faulty.so", library, sizeof library);
+    const bool can_mount =
+        unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+    for (int i = 0; i < NODES; i++) {
+        struct node *node = &world.nodes[i];
+        char path[256];
+        (void)snprintf(path, sizeof path, "%s/%s.switch", world.directory, node->name);
+        node->small = can_mount && mkdir(node->disk, 0700) == 0 &&
+                      mount("none", node->disk, "tmpfs", 0, "size=80m") == 0;
+        if (node->small) {
+            (void)snprintf(node->journal, sizeof node->journal, "%s/journal", node->disk);
+        }
+        const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        void *map = access(library, R_OK) == 0 && ftruncate(fd, 4096) == 0
+                        ? mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                        : MAP_FAILED;
+        node->faulty = map == MAP_FAILED ? NULL : map;
+        (void)close(fd);
+    }
+    if (!world.nodes[P].small) {
+        printf("kill: no disk is made full: this user may not mount one\n");
+    }
+}
+
+static void fill_disk(const struct node *node, const char *filler)
+{
+    static const char page[65536] = {1};
+    const int fd = open(filler, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    off_t size = 0;
+    for (ssize_t done = 1; fd >= 0 && done > 0; size += done > 0 ? done : 0) {
+        done = write(fd, page, sizeof page);
+    }
+    /* Some pages are left, so that it is not always the first write that fails. */
+    const off_t left = (off_t)random_below(12) * 4096;
+    if (fd < 0 || ftruncate(fd, size > left ? size - left : 0) != 0 || close(fd) != 0) {
+        die("%s: %s", node->disk, strerror(errno));
+    }
+}
+
+static void burst(void)
+{
+    static const uint32_t errors[] = {EIO, ENOSPC};
+    static const uint32_t rates[] = {1, 2, 3, 7, 20};
+    const int index = (int)random_below(NODES);
+    struct node *node = &world.nodes[index];
+    const bool full = node->small && (node->faulty == NULL || random_below(2) == 0);
+    char filler[160];
+    (void)snprintf(filler, sizeof filler, "%s/filler", node->disk);
+    wait_for_both();
+    if (full) {
+        world.full++;
+        fill_disk(node, filler);
+    } else if (node->faulty != NULL) {
+        world.failing++;
+        atomic_store(&node->faulty->error, errors[random_below(2)]);
+        atomic_store(&node->faulty->one_in, rates[random_below(5)]);
+    }
+    const uint64_t until = now_ms() + random_below(random_below(3) == 0 ? 2500 : 100);
+    while (now_ms() < until) {
+        turn();
+    }
+    if (node->faulty != NULL) {
+        atomic_store(&node->faulty->one_in, 0);
+        world.failed += atomic_exchange(&node->faulty->failed, 0);
+    }
+    (void)unlink(filler);
+    const uint64_t since = now_ms();
+    const uint64_t before = world.succeeded;
+    while (world.succeeded < before + 8u * SLOTS) {
+        turn();
+        if (now_ms() - since > PATIENCE_MS) {
+            die("no room succeeds after the disk of %s is well again", node->name);
+        }
+    }
+    look(node, true);
 }
 
 static void finish(void)
@@ -595,63 +591,95 @@ static void finish(void)
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
             die("node %s ended with status %d after SIGTERM", world.nodes[node].name, status);
         }
-        check_journal(node);
+        look(&world.nodes[node], true);
     }
 }
 
 static void remove_directory(void)
 {
     char command[160];
+    for (int i = 0; i < NODES; i++) {
+        (void)umount(world.nodes[i].disk);
+    }
     (void)snprintf(command, sizeof command, "rm -rf '%s'", world.directory);
     if (system(command) != 0) {
         fprintf(stderr, "kill: %s is left\n", world.directory);
     }
 }
 
-int main(int argc, char **argv)
+static bool make_world(const char *keep, bool bursts)
 {
-    uint64_t kills = 30;
-    uint64_t seed = 1;
-    const char *keep = NULL;
-    struct status_detail detail = {"", 0};
-    const uint64_t started = now_ms();
-    for (int i = 1; i + 1 < argc; i += 2) {
-        kills = strcmp(argv[i], "--kills") == 0 ? strtoull(argv[i + 1], NULL, 10) : kills;
-        seed = strcmp(argv[i], "--seed") == 0 ? strtoull(argv[i + 1], NULL, 10) : seed;
-        keep = strcmp(argv[i], "--keep") == 0 ? argv[i + 1] : keep;
-    }
-    world.random = seed;
-    world.rooms = calloc(ROOMS_MAX, sizeof *world.rooms);
     (void)snprintf(world.directory, sizeof world.directory, "%s",
                    keep != NULL ? keep : "/tmp/stateroom-kill-XXXXXX");
-    if (world.rooms == NULL ||
-        (keep == NULL ? mkdtemp(world.directory) == NULL : mkdir(world.directory, 0700) != 0) ||
-        journal_machine_open(&world.machine, &detail) != STATUS_OK) {
+    const bool made =
+        keep == NULL ? mkdtemp(world.directory) != NULL : mkdir(world.directory, 0700) == 0;
+    if (!made) {
         fprintf(stderr, "kill: %s: %s\n", world.directory, strerror(errno));
-        return 2;
+        return false;
     }
     world.nodes[P].name = "P";
     world.nodes[D].name = "D";
-    for (int node = 0; node < NODES; node++) {
-        struct node *n = &world.nodes[node];
-        (void)snprintf(n->journal, sizeof n->journal, "%s/journal-%s", world.directory, n->name);
-        write_config(n, &world.nodes[1 - node]);
-        start(n);
+    for (int i = 0; i < NODES; i++) {
+        struct node *node = &world.nodes[i];
+        (void)snprintf(node->journal, sizeof node->journal, "%s/journal-%s", world.directory,
+                       node->name);
+        (void)snprintf(node->disk, sizeof node->disk, "%s/disk-%s", world.directory, node->name);
+    }
+    if (bursts) {
+        make_disks();
+    }
+    for (int i = 0; i < NODES; i++) {
+        if (!told_open(&world.nodes[i].told, world.nodes[i].journal)) {
+            die("no memory");
+        }
+        write_config(&world.nodes[i], &world.nodes[1 - i]);
+        start(&world.nodes[i]);
     }
     connect_engine(&world.nodes[P]);
     connect_engine(&world.nodes[D]);
-    while (world.deaths < kills) {
-        death();
+    world.looked_ms = now_ms();
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t kills = 30;
+    uint64_t bursts = 0;
+    const char *keep = NULL;
+    const uint64_t started = now_ms();
+    world.random = 1;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        const char *value = argv[i + 1];
+        kills = strcmp(argv[i], "--kills") == 0 ? strtoull(value, NULL, 10) : kills;
+        bursts = strcmp(argv[i], "--bursts") == 0 ? strtoull(value, NULL, 10) : bursts;
+        world.random = strcmp(argv[i], "--seed") == 0 ? strtoull(value, NULL, 10) : world.random;
+        keep = strcmp(argv[i], "--keep") == 0 ? value : keep;
+    }
+    if (!make_world(keep, bursts > 0)) {
+        return 2;
+    }
+    if (bursts > 0 && !world.nodes[P].small && world.nodes[P].faulty == NULL) {
+        die("nothing can be made to fail here");
+    }
+    while (bursts > 0 ? world.full + world.failing < bursts : world.deaths < kills) {
+        if (bursts > 0) {
+            burst();
+        } else {
+            death();
+        }
     }
     finish();
-    printf("kill: seed %" PRIu64 ": %" PRIu64 " deaths (%" PRIu64 " attempts before all was up), "
-           "%" PRIu64 " rooms, %" PRIu64 " of them succeeded; %" PRIu64
+    printf("kill: %" PRIu64 " deaths (%" PRIu64 " attempts before all was up), %" PRIu64
+           " times a full disk, %" PRIu64 " times failing calls (%" PRIu64 ")\n",
+           world.deaths, world.early, world.full, world.failing, world.failed);
+    printf("kill: %" PRIu64 " rooms, %" PRIu64 " of them succeeded; %" PRIu64
            " accepted commands and %" PRIu64 " results were all found in %" PRIu64
            " entries; %.1f s: passed\n",
-           seed, world.deaths, world.early, world.next_room, world.succeeded, world.acknowledged,
-           world.results, world.entries, (double)(now_ms() - started) / 1000.0);
-    journal_machine_close(&world.machine);
-    free(world.rooms);
+           world.next_room, world.succeeded, world.acknowledged, world.results,
+           world.nodes[P].told.entries + world.nodes[D].told.entries,
+           (double)(now_ms() - started) / 1000.0);
+    told_close(&world.nodes[P].told);
+    told_close(&world.nodes[D].told);
     if (keep == NULL) {
         remove_directory();
     }

@@ -502,6 +502,37 @@ Test(segments, a_snapshot_that_breaks_off_gives_no_segment_and_loses_no_entry)
     (void)close(s.wake_fd);
 }
 
+/* The same where no segment is due: half of one in the journal would look like damage. */
+Test(segments, a_snapshot_that_breaks_off_is_not_in_the_journal)
+{
+    struct submitted s;
+    const unsigned char bytes[16] = {0};
+    uint64_t entry = 0;
+    start(&s, 0, 0);
+    for (uint32_t i = 0; i < 20u; i++) {
+        submit_entry(&s, 100);
+        wait_durable(&s);
+        cr_assert(writer_snapshot_item(s.writer, s.next - 1u, 0, NOW, bytes, sizeof bytes));
+        cr_assert(writer_snapshot_item(s.writer, s.next - 1u, 1, NOW, bytes, sizeof bytes));
+        /* The thread has seen them, or has not: neither matters. */
+        (void)usleep(i % 2u == 0 ? 2000 : 0);
+    }
+    submit_entry(&s, 100);
+    wait_durable(&s);
+    struct journal *journal = open_journal(JOURNAL_SYNC, true);
+    cr_assert_eq(journal_snapshot_newest(journal, s.next, &entry), STATUS_NOT_FOUND, "at %u",
+                 (unsigned)entry);
+    submit_snapshot(&s);
+    submit_entry(&s, 100);
+    wait_durable(&s);
+    journal_read_pause(journal);
+    cr_assert_eq(journal_snapshot_newest(journal, s.next, &entry), STATUS_OK);
+    cr_assert_eq(entry, s.next - 2u);
+    journal_close(journal);
+    journal_close(writer_stop(s.writer));
+    (void)close(s.wake_fd);
+}
+
 /* A new journal, a segment in between, and the journal opened again: each has been a way to hear
  * nothing more. */
 Test(segments, each_mode_says_when_it_is_durable)
