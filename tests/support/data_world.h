@@ -26,7 +26,7 @@
 #define WORLD_WAITING_MAX 200u /* writes that a connection lets wait */
 #define WORLD_PIECE_BYTES 65536u
 #define WORLD_POISON 0xeeu
-#define WORLD_WAIT_MS 20000u
+#define WORLD_WAIT_MS 60000u
 
 extern const struct sm_geometry world_geometry;
 

@@ -72,7 +72,7 @@ static void tear_down(void)
     cr_assert_eq(system(command), 0);
 }
 
-TestSuite(client, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(client, .init = set_up, .fini = tear_down, .timeout = 240);
 
 static uint64_t now_ns(void)
 {

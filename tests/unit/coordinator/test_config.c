@@ -21,7 +21,7 @@ static void fresh(void)
     memset(&faults, 0, sizeof faults);
 }
 
-TestSuite(config, .init = fresh, .timeout = 60);
+TestSuite(config, .init = fresh, .timeout = 240);
 
 static enum status read_text(const char *text)
 {

@@ -45,7 +45,7 @@ static void tear_down(void)
     cr_assert_eq(system(command), 0);
 }
 
-TestSuite(embedded, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(embedded, .init = set_up, .fini = tear_down, .timeout = 240);
 
 static void make_pool(struct embedded *e)
 {

@@ -18,7 +18,7 @@ static void set_up(void)
     cr_assert_geq(dup2(fileno(lines), STDERR_FILENO), 0);
 }
 
-TestSuite(log, .init = set_up, .timeout = 60);
+TestSuite(log, .init = set_up, .timeout = 240);
 
 /* Rewinds, and reads one line after the other. */
 static char *next_line(void)

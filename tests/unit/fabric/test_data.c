@@ -185,17 +185,17 @@ static void bytes_arrive(const char *provider)
     tear_down(&s);
 }
 
-Test(data, bytes_arrive_over_tcp, .timeout = 60)
+Test(data, bytes_arrive_over_tcp, .timeout = 240)
 {
     bytes_arrive("tcp");
 }
 
-Test(data, bytes_arrive_over_shm, .timeout = 60)
+Test(data, bytes_arrive_over_shm, .timeout = 240)
 {
     bytes_arrive("shm");
 }
 
-Test(data, orders_that_make_no_sense_fail_alone, .timeout = 60)
+Test(data, orders_that_make_no_sense_fail_alone, .timeout = 240)
 {
     struct setup s;
     struct data_result result;
@@ -240,7 +240,7 @@ Test(data, an_address_of_another_host_is_refused_at_the_start_in_words)
     data_close(data);
 }
 
-Test(data, a_fenced_writer_cannot_write_any_more, .timeout = 60)
+Test(data, a_fenced_writer_cannot_write_any_more, .timeout = 240)
 {
     struct setup s;
     struct data_result results[256];
@@ -275,7 +275,7 @@ Test(data, a_fenced_writer_cannot_write_any_more, .timeout = 60)
     tear_down(&s);
 }
 
-Test(data, writes_to_a_dead_peer_are_reported, .timeout = 60)
+Test(data, writes_to_a_dead_peer_are_reported, .timeout = 240)
 {
     struct setup s;
     struct data_result results[64];

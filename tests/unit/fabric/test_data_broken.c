@@ -68,7 +68,7 @@ static void wait_broken(struct data_world *w, uint32_t want_peer, uint32_t want_
     cr_assert_not(data_broken(w->data, &peer, &link, why), "it is said twice");
 }
 
-Test(data_broken, a_connection_that_is_reset_half_way_ends_alone, .timeout = 90)
+Test(data_broken, a_connection_that_is_reset_half_way_ends_alone, .timeout = 240)
 {
     struct data_world w;
     struct data_endpoint endpoint;
@@ -105,7 +105,7 @@ Test(data_broken, a_connection_that_is_reset_half_way_ends_alone, .timeout = 90)
     world_tear_down(&w);
 }
 
-Test(data_broken, a_killed_peer_is_heard_of_before_its_writes, .timeout = 90)
+Test(data_broken, a_killed_peer_is_heard_of_before_its_writes, .timeout = 240)
 {
     struct data_world w;
     world_set_up_simple(&w, "tcp", 2);
@@ -148,12 +148,12 @@ static void begun_anew(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_broken, a_peer_that_begins_anew_has_no_old_connection_over_tcp, .timeout = 60)
+Test(data_broken, a_peer_that_begins_anew_has_no_old_connection_over_tcp, .timeout = 240)
 {
     begun_anew("tcp");
 }
 
-Test(data_broken, a_peer_that_begins_anew_has_no_old_connection_over_shm, .timeout = 60)
+Test(data_broken, a_peer_that_begins_anew_has_no_old_connection_over_shm, .timeout = 240)
 {
     begun_anew("shm");
 }
@@ -183,12 +183,12 @@ static void full_queue(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_broken, a_peer_that_takes_nothing_holds_up_nobody_over_tcp, .timeout = 60)
+Test(data_broken, a_peer_that_takes_nothing_holds_up_nobody_over_tcp, .timeout = 240)
 {
     full_queue("tcp");
 }
 
-Test(data_broken, a_peer_that_takes_nothing_holds_up_nobody_over_shm, .timeout = 60)
+Test(data_broken, a_peer_that_takes_nothing_holds_up_nobody_over_shm, .timeout = 240)
 {
     full_queue("shm");
 }

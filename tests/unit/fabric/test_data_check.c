@@ -100,18 +100,18 @@ static void goes_through(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_check, what_is_right_goes_through_over_tcp, .timeout = 60)
+Test(data_check, what_is_right_goes_through_over_tcp, .timeout = 240)
 {
     goes_through("tcp");
 }
 
-Test(data_check, what_is_right_goes_through_over_shm, .timeout = 60)
+Test(data_check, what_is_right_goes_through_over_shm, .timeout = 240)
 {
     goes_through("shm");
 }
 
 /* Heads in parts: the digests are of the places that this pair of ranks shares. */
-Test(data_check, ranks_of_different_tp_sizes_agree, .timeout = 60)
+Test(data_check, ranks_of_different_tp_sizes_agree, .timeout = 240)
 {
     struct data_world w;
     const struct world_shape shape = {"tcp", 1, 2, 4, {4, 2, 4, 16, 2, 1, 0, 0, 0}, 0, true};
@@ -171,23 +171,23 @@ static void a_byte_changes(const char *provider, bool writer_wants)
     world_tear_down(&w);
 }
 
-Test(data_check, a_byte_that_changes_fails_its_write_over_tcp, .timeout = 60)
+Test(data_check, a_byte_that_changes_fails_its_write_over_tcp, .timeout = 240)
 {
     a_byte_changes("tcp", true);
 }
 
-Test(data_check, a_byte_that_changes_fails_its_write_over_shm, .timeout = 60)
+Test(data_check, a_byte_that_changes_fails_its_write_over_shm, .timeout = 240)
 {
     a_byte_changes("shm", true);
 }
 
-Test(data_check, the_target_alone_can_want_it, .timeout = 60)
+Test(data_check, the_target_alone_can_want_it, .timeout = 240)
 {
     a_byte_changes("shm", false);
 }
 
 /* The same without it: the write is reported well. So it is the check that sees the byte. */
-Test(data_check, without_it_nobody_looks, .timeout = 60)
+Test(data_check, without_it_nobody_looks, .timeout = 240)
 {
     struct data_world w;
     const struct world_shape shape = {"shm", 1, 1, 1, large, 1u << 20, false};
@@ -204,7 +204,7 @@ Test(data_check, without_it_nobody_looks, .timeout = 60)
 }
 
 /* The pool goes while it is to be read: the write fails in words, and the pool can go. */
-Test(data_check, a_pool_that_goes_is_not_the_same, .timeout = 60)
+Test(data_check, a_pool_that_goes_is_not_the_same, .timeout = 240)
 {
     struct data_world w;
     const struct world_shape shape = {"tcp", 1, 1, 1, large, 1u << 20, true};

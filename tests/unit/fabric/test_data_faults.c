@@ -19,7 +19,7 @@
  * What fencing rests on with shm: a write with delivery completion is copied by the target while it
  * drives its endpoint, never by the writer. A target that stands still gets no byte.
  */
-Test(data_faults, over_shm_only_the_target_copies, .timeout = 60)
+Test(data_faults, over_shm_only_the_target_copies, .timeout = 240)
 {
     struct data_world w;
     world_set_up_simple(&w, "shm", 1);
@@ -67,12 +67,12 @@ static void fence_in_mid_write(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_faults, a_fenced_peer_writes_no_more_over_shm, .timeout = 60)
+Test(data_faults, a_fenced_peer_writes_no_more_over_shm, .timeout = 240)
 {
     fence_in_mid_write("shm");
 }
 
-Test(data_faults, a_fenced_peer_writes_no_more_over_tcp, .timeout = 60)
+Test(data_faults, a_fenced_peer_writes_no_more_over_tcp, .timeout = 240)
 {
     fence_in_mid_write("tcp");
 }
@@ -101,12 +101,12 @@ static void old_keys_open_nothing(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_faults, old_keys_open_nothing_over_tcp, .timeout = 60)
+Test(data_faults, old_keys_open_nothing_over_tcp, .timeout = 240)
 {
     old_keys_open_nothing("tcp");
 }
 
-Test(data_faults, old_keys_open_nothing_over_shm, .timeout = 60)
+Test(data_faults, old_keys_open_nothing_over_shm, .timeout = 240)
 {
     old_keys_open_nothing("shm");
 }
@@ -152,12 +152,12 @@ static void one_of_two_is_killed(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_faults, one_of_two_peers_is_killed_over_tcp, .timeout = 90)
+Test(data_faults, one_of_two_peers_is_killed_over_tcp, .timeout = 240)
 {
     one_of_two_is_killed("tcp");
 }
 
-Test(data_faults, one_of_two_peers_is_killed_over_shm, .timeout = 90)
+Test(data_faults, one_of_two_peers_is_killed_over_shm, .timeout = 240)
 {
     one_of_two_is_killed("shm");
 }
@@ -281,7 +281,7 @@ Test(data_faults, a_source_rank_outside_of_the_pairing_harms_nothing, .timeout =
     every_pair(4, 2, 1);
 }
 
-Test(data_faults, a_rank_that_one_side_does_not_have_is_refused, .timeout = 60)
+Test(data_faults, a_rank_that_one_side_does_not_have_is_refused, .timeout = 240)
 {
     struct data_world w;
     world_set_up_simple(&w, "tcp", 1);
@@ -351,12 +351,12 @@ static void target_pool_again(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_faults, a_target_pool_goes_and_comes_again_over_tcp, .timeout = 60)
+Test(data_faults, a_target_pool_goes_and_comes_again_over_tcp, .timeout = 240)
 {
     target_pool_again("tcp");
 }
 
-Test(data_faults, a_target_pool_goes_and_comes_again_over_shm, .timeout = 60)
+Test(data_faults, a_target_pool_goes_and_comes_again_over_shm, .timeout = 240)
 {
     target_pool_again("shm");
 }
@@ -398,12 +398,12 @@ static void frozen_writer(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_faults, a_frozen_writer_does_not_reach_the_next_engine_over_tcp, .timeout = 60)
+Test(data_faults, a_frozen_writer_does_not_reach_the_next_engine_over_tcp, .timeout = 240)
 {
     frozen_writer("tcp");
 }
 
-Test(data_faults, a_frozen_writer_does_not_reach_the_next_engine_over_shm, .timeout = 60)
+Test(data_faults, a_frozen_writer_does_not_reach_the_next_engine_over_shm, .timeout = 240)
 {
     frozen_writer("shm");
 }
@@ -455,7 +455,7 @@ static void source_pool_again(const char *provider)
 
 /* Attaching again with the same pool must not disturb what is under way; with another one it is
  * refused. */
-Test(data_faults, the_same_pool_again_changes_nothing, .timeout = 60)
+Test(data_faults, the_same_pool_again_changes_nothing, .timeout = 240)
 {
     struct data_world w;
     struct status_detail detail;
@@ -472,12 +472,12 @@ Test(data_faults, the_same_pool_again_changes_nothing, .timeout = 60)
     world_tear_down(&w);
 }
 
-Test(data_faults, a_source_pool_goes_and_comes_again_over_tcp, .timeout = 60)
+Test(data_faults, a_source_pool_goes_and_comes_again_over_tcp, .timeout = 240)
 {
     source_pool_again("tcp");
 }
 
-Test(data_faults, a_source_pool_goes_and_comes_again_over_shm, .timeout = 60)
+Test(data_faults, a_source_pool_goes_and_comes_again_over_shm, .timeout = 240)
 {
     source_pool_again("shm");
 }
@@ -500,12 +500,12 @@ static void never_connected(const char *provider)
     world_tear_down(&w);
 }
 
-Test(data_faults, connections_that_never_stand_are_given_back_over_tcp, .timeout = 60)
+Test(data_faults, connections_that_never_stand_are_given_back_over_tcp, .timeout = 240)
 {
     never_connected("tcp");
 }
 
-Test(data_faults, connections_that_never_stand_are_given_back_over_shm, .timeout = 60)
+Test(data_faults, connections_that_never_stand_are_given_back_over_shm, .timeout = 240)
 {
     never_connected("shm");
 }

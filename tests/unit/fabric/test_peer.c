@@ -48,7 +48,7 @@ static void tear_down(void)
     cr_assert_eq(system(command), 0);
 }
 
-TestSuite(peer, .init = set_up, .fini = tear_down, .timeout = 60);
+TestSuite(peer, .init = set_up, .fini = tear_down, .timeout = 240);
 
 static void address(char *out, size_t size, const char *name)
 {
