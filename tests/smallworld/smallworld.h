@@ -10,6 +10,28 @@
  * no success before every byte is there, no page given back within a live writer's reach, no write
  * into pages that were given back, one result for each rank and life, the same for all ranks, one
  * kind of verdict for each destination, and in the end nobody waits and nothing is left.
+ *
+ * Messages about one destination of one room keep their order; those about different ones may
+ * overtake each other, but none passes news of the connection or the marker of a recovery. That is
+ * more than a connection does, so what holds here holds there (`ordered` is the connection itself).
+ *
+ * What is taken for one state (world_canonical), each because the future is the same:
+ *
+ *   sets      Results, verdicts, writes in flight, halves and tombstones stand in tables by whoever
+ *             came first. Rules and machine ask for all or for a name, never for a place; the order
+ *             in which one step speaks about several of them is the order of messages, see above.
+ *   writes    The number of a write means nothing but which one it is: room, life, rank and page
+ *             say that too. Whether the machine still knows it is kept.
+ *   time      Machine and world only compare times and add to them: what counts is how long it is
+ *             until each. When a room was opened is told to readers only. When what is remembered
+ *             expires is left out where no world lives that long, which is checked at each tick.
+ *   ranks     D.0 and D.1 do the same (where engines give up, they give different reasons: there
+ *             it is not used), and rooms 1 and 2 do. A state is digested under each exchange of
+ *             names, and the least digest is its own.
+ *
+ * The digests are the machine's own functions over a renamed copy: a field that is not renamed only
+ * keeps states apart that could be one. smallworld.c searches some worlds with and without all this
+ * and compares what they come to.
  */
 #ifndef SMALLWORLD_SMALLWORLD_H
 #define SMALLWORLD_SMALLWORLD_H
@@ -25,7 +47,7 @@
 #define PARCELS_MAX 14u
 #define WRITES_MAX 12u
 #define RESULTS_MAX 16u
-#define MACHINE_BYTES_MAX 22528u
+#define MACHINE_BYTES_MAX 18432u
 #define ACTIONS_MAX 96u
 #define AT_P 0u
 #define AT_D 1u
@@ -45,6 +67,7 @@ struct world_options {
     uint32_t protections_off;
     bool fence_works;   /* false: the world's part of the protection `fence` is off */
     bool journal_first; /* false: effects leave before their entry is durable */
+    bool ordered;       /* all messages one way keep their order */
 };
 
 /* One message, or news of the connection, on its way. */
@@ -108,7 +131,6 @@ struct world_state {
     uint64_t epoch[2];
     uint32_t link;
     uint32_t count[2];
-    struct parcel channel[2][PARCELS_MAX]; /* to P, to D; in order */
     struct parcel held;
     bool has_held;
     uint8_t held_to;
@@ -119,6 +141,8 @@ struct world_state {
     uint32_t written[ROOMS_MAX][LIVES_MAX][RANKS_MAX]; /* bit set of prompt pages that arrived */
     bool given_back[ROOMS_MAX][LIVES_MAX][RANKS_MAX];  /* decode's pages are somebody else's */
     uint8_t aborts, crashes, cuts, losses, fails, slow;
+    struct parcel channel[2]
+                         [PARCELS_MAX]; /* to P, to D; in the order of sending; the rest is zero */
 };
 
 struct world {
@@ -158,7 +182,14 @@ uint32_t world_actions(const struct world *world, uint32_t *out_actions);
 void world_act(struct world *world, uint32_t action, struct fault *fault);
 /* What must hold when nothing is left to happen. */
 void world_end(const struct world *world, struct fault *fault);
+/* Of everything, as it is. */
 uint64_t world_digest(const struct world *world);
+/* The same for all worlds with the same future; a copy, which is destroyed. */
+uint64_t world_canonical(struct world *scratch);
+/* Who was told what, whatever its name: the outcome of a world that has come to its end. */
+uint64_t world_told(const struct world *world);
+/* `to` is zeroed, or has been a world. */
+void world_copy(struct world *to, const struct world *from);
 /* One line of text. */
 void world_describe(const struct world *world, uint32_t action, char *out, size_t size);
 

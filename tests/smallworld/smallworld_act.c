@@ -152,6 +152,9 @@ static void act_tick(struct world *world, struct fault *fault)
 {
     const uint64_t next = next_deadline(world);
     world->s.now_ns = next > world->s.now_ns ? next : world->s.now_ns;
+    if (world->s.now_ns >= TOMBSTONE_TTL_NS && world->options->slow == 0) {
+        world_fell(fault, "the world is too small: what is remembered expires");
+    }
     for (uint32_t node = 0; node < 2; node++) {
         if (sm_deadline(world_machine(world, node)) <= world->s.now_ns) {
             struct sm_input tick = {.kind = SM_IN_TICK};
@@ -160,25 +163,25 @@ static void act_tick(struct world *world, struct fault *fault)
     }
 }
 
-static void act_on_channel(struct world *world, uint32_t kind, uint32_t to, bool after,
-                           struct fault *fault)
+static void act_on_channel(struct world *world, uint32_t kind, uint32_t to, uint32_t index,
+                           bool after, struct fault *fault)
 {
     struct parcel parcel;
     if (kind == ACT_DELIVER) {
-        parcel = world_take(world, to);
+        parcel = world_take(world, to, index);
         world_deliver(world, to, &parcel, after, fault);
         return;
     }
     world->s.losses++;
     if (kind == ACT_DOUBLE) {
-        parcel = world->s.channel[to][0];
+        parcel = world->s.channel[to][index];
         world_deliver(world, to, &parcel, after, fault);
     } else if (kind == ACT_HOLD) {
-        world->s.held = world_take(world, to);
+        world->s.held = world_take(world, to, index);
         world->s.held_to = (uint8_t)to;
         world->s.has_held = true;
     } else {
-        (void)world_take(world, to);
+        (void)world_take(world, to, index);
     }
 }
 
@@ -229,7 +232,7 @@ void world_act(struct world *world, uint32_t action, struct fault *fault)
         act_tick(world, fault);
         break;
     default:
-        act_on_channel(world, kind, a, after, fault);
+        act_on_channel(world, kind, a, b, after, fault);
         break;
     }
 }
@@ -288,6 +291,30 @@ static bool add_engines(const struct world *world, struct list *list)
     return due;
 }
 
+static bool may_be_next(const struct world *world, uint32_t to, uint32_t index)
+{
+    for (uint32_t i = 0; i < index; i++) {
+        if (world_before(world, &world->s.channel[to][i], &world->s.channel[to][index])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void add_parcel(const struct world *world, struct list *list, uint32_t to, uint32_t index)
+{
+    const struct parcel *parcel = &world->s.channel[to][index];
+    add(list, ACT_DELIVER, to, index, 0);
+    if (world->s.losses < world->options->losses && parcel->kind != SM_IN_PEER_UP &&
+        parcel->kind != SM_IN_PEER_DOWN) {
+        add(list, ACT_LOSE, to, index, 0);
+        add(list, ACT_DOUBLE, to, index, 0);
+        if (!world->s.has_held) {
+            add(list, ACT_HOLD, to, index, 0);
+        }
+    }
+}
+
 /* Messages on their way; returns whether there is any. */
 static bool add_channels(const struct world *world, struct list *list)
 {
@@ -296,18 +323,10 @@ static bool add_channels(const struct world *world, struct list *list)
         add(list, ACT_UNHOLD, 0, 0, 0);
     }
     for (uint32_t to = 0; to < 2; to++) {
-        if (world->s.count[to] == 0) {
-            continue;
-        }
-        const uint32_t kind = world->s.channel[to][0].kind;
-        due = true;
-        add(list, ACT_DELIVER, to, 0, 0);
-        if (world->s.losses < world->options->losses && kind != SM_IN_PEER_UP &&
-            kind != SM_IN_PEER_DOWN) {
-            add(list, ACT_LOSE, to, 0, 0);
-            add(list, ACT_DOUBLE, to, 0, 0);
-            if (!world->s.has_held) {
-                add(list, ACT_HOLD, to, 0, 0);
+        for (uint32_t i = 0; i < world->s.count[to]; i++) {
+            due = true;
+            if (may_be_next(world, to, i)) {
+                add_parcel(world, list, to, i);
             }
         }
     }
@@ -391,7 +410,7 @@ void world_describe(const struct world *world, uint32_t action, char *out, size_
         (void)snprintf(out, size, "%s.%u release room %" PRIu64 " generation %" PRIu64 "%s",
                        r->side == SM_PREFILL ? "P" : "D", r->rank, r->room, r->generation, end);
     } else if (kind >= ACT_DELIVER && kind <= ACT_UNHOLD) {
-        const struct parcel *parcel = kind == ACT_UNHOLD ? &world->s.held : &world->s.channel[a][0];
+        const struct parcel *parcel = kind == ACT_UNHOLD ? &world->s.held : &world->s.channel[a][b];
         (void)snprintf(out, size, "%s: %s room %" PRIu64 " rank %u to %s%s", kinds[kind],
                        sm_input_name(parcel->kind), parcel->room, parcel->body.decode_rank,
                        world_names[kind == ACT_UNHOLD ? world->s.held_to : a], end);

@@ -11,7 +11,7 @@
 #define SECOND UINT64_C(1000000000)
 #define LOCALS_MAX 48u
 
-static const struct sm_bounds bounds = {6, 12, 8, 64, 16, 8, 16, 1, 64, 1};
+static const struct sm_bounds bounds = {6, 12, 8, 64, 16, 8, 8, 1, 64, 1};
 const char *const world_names[2] = {"P", "D"};
 const uint32_t world_sides[2] = {SM_PREFILL, SM_DECODE};
 
@@ -86,14 +86,26 @@ static struct parcel *push_parcel(struct world *world, uint32_t to, uint32_t kin
     return parcel;
 }
 
-struct parcel world_take(struct world *world, uint32_t to)
+bool world_is_barrier(const struct parcel *parcel)
+{
+    return parcel->room == 0;
+}
+
+bool world_before(const struct world *world, const struct parcel *first, const struct parcel *then)
+{
+    return world->options->ordered || world_is_barrier(first) || world_is_barrier(then) ||
+           (first->room == then->room && first->body.decode_rank == then->body.decode_rank);
+}
+
+struct parcel world_take(struct world *world, uint32_t to, uint32_t index)
 {
     struct world_state *s = &world->s;
-    const struct parcel first = s->channel[to][0];
+    struct parcel *at = &s->channel[to][index];
+    const struct parcel taken = *at;
     s->count[to]--;
-    memmove(&s->channel[to][0], &s->channel[to][1], s->count[to] * sizeof first);
-    memset(&s->channel[to][s->count[to]], 0, sizeof first);
-    return first;
+    memmove(at, at + 1, (s->count[to] - index) * sizeof taken);
+    memset(&s->channel[to][s->count[to]], 0, sizeof taken);
+    return taken;
 }
 
 static void clear_channels(struct world *world)
@@ -512,7 +524,7 @@ static void start(struct world *world, uint32_t node, struct fault *fault)
     in->policy.room_deadline_ns = 60u * SECOND;
     in->policy.unclaimed_deadline_ns = 40u * SECOND;
     in->policy.drain_timeout_ns = 10u * SECOND;
-    in->policy.tombstone_ttl_ns = 3600u * SECOND;
+    in->policy.tombstone_ttl_ns = TOMBSTONE_TTL_NS;
     in->policy.protections_off = world->options->protections_off;
     step(world, node, &input, fault);
     for (uint32_t rank = 0; rank < in->policy.ranks; rank++) {
@@ -625,7 +637,7 @@ void world_init(struct world *world, const struct world_options *options, struct
     for (uint32_t node = 0; node < 2; node++) {
         struct parcel *up = push_parcel(world, node, SM_IN_PEER_UP, fault);
         up->epoch = world->s.epoch[1u - node];
-        struct parcel parcel = world_take(world, node);
+        struct parcel parcel = world_take(world, node, 0);
         world_deliver(world, node, &parcel, false, fault);
     }
 }
