@@ -110,9 +110,13 @@ void cli_progress_show(struct cli_progress *progress, uint64_t done)
     }
     progress->shown_ns = now;
     const double seconds = (double)(now - progress->started_ns) / 1e9;
+    if (progress->total == 0) {
+        fprintf(stderr, "\r%s: %" PRIu64 ", %.0f a second ", progress->what, done,
+                (double)done / seconds);
+        return;
+    }
     fprintf(stderr, "\r%s: %" PRIu64 " of %" PRIu64 " (%.0f %%), %.0f a second ", progress->what,
-            done, progress->total,
-            progress->total == 0 ? 100.0 : 100.0 * (double)done / (double)progress->total,
+            done, progress->total, 100.0 * (double)done / (double)progress->total,
             (double)done / seconds);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify, tail, stat. */
-#include "cli.h"
+#include "carry.h"
 
 #include "schemas/text.h"
 
@@ -161,10 +161,14 @@ struct totals {
     uint64_t failed;
     uint64_t by_http[1000];
     uint64_t bytes;
+    uint64_t first_wall_ns;
+    uint64_t last_wall_ns;
 };
 
 static void count_entry(struct totals *totals, const struct codec_entry *entry)
 {
+    totals->first_wall_ns = totals->first_wall_ns == 0 ? entry->wall_ns : totals->first_wall_ns;
+    totals->last_wall_ns = entry->wall_ns;
     if (entry->input.kind < SM_IN_COUNT) {
         totals->inputs[entry->input.kind]++;
     }
@@ -199,7 +203,49 @@ static void print_reasons(const char *what, const uint64_t *counts, uint32_t cou
     }
 }
 
-static void print_totals(const struct totals *totals, const struct journal_identity *identity)
+static void stamp_of(uint64_t wall_ns, char *out, size_t size)
+{
+    struct tm parts;
+    const time_t seconds = (time_t)(wall_ns / 1000000000u);
+    (void)gmtime_r(&seconds, &parts);
+    (void)strftime(out, size, "%Y-%m-%d %H:%M:%S", &parts);
+}
+
+/* The files: a line in all, and one for each segment when there are several. */
+static void print_files(struct journal *journal, const struct totals *totals)
+{
+    struct journal_segment segment;
+    char text[2][32];
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+    const struct codec_bundle *bundle = journal_bundle_head(journal);
+    for (; journal_segment_at(journal, count, &segment) == STATUS_OK; count++) {
+        bytes += segment.bytes;
+    }
+    if (bundle != NULL) {
+        char node[SM_NAME_BYTES_MAX + 1u];
+        char program[128];
+        (void)text_clean(bundle->node.bytes, bundle->node.size, node, sizeof node);
+        (void)text_clean(bundle->program.bytes, bundle->program.size, program, sizeof program);
+        printf("bundle     %s of node %s, entries %" PRIu64 " to %" PRIu64 " were there, by %s\n",
+               bundle->kind == CODEC_BUNDLE_SLICE ? "a slice" : "a range", node,
+               bundle->source_first, bundle->source_last, program);
+    }
+    if (totals->last_wall_ns != 0) {
+        stamp_of(totals->first_wall_ns, text[0], sizeof text[0]);
+        stamp_of(totals->last_wall_ns, text[1], sizeof text[1]);
+        printf("time       %s to %s UTC\n", text[0], text[1]);
+    }
+    carry_bytes_text(bytes, text[0], sizeof text[0]);
+    printf("files      %" PRIu32 " segment%s, %s\n", count, count == 1u ? "" : "s", text[0]);
+    for (uint32_t i = 0; count > 1u && journal_segment_at(journal, i, &segment) == STATUS_OK; i++) {
+        carry_bytes_text(segment.bytes, text[0], sizeof text[0]);
+        printf("           from entry %" PRIu64 ", %s\n", segment.first, text[0]);
+    }
+}
+
+static void print_totals(struct journal *journal, const struct totals *totals,
+                         const struct journal_identity *identity)
 {
     printf("entries    %" PRIu64 " to %" PRIu64 ", %.1f bytes each\nstarts     %" PRIu64
            "\nverdicts   %" PRIu64 " succeeded, %" PRIu64 " failed\n",
@@ -213,6 +259,7 @@ static void print_totals(const struct totals *totals, const struct journal_ident
             printf("           %" PRIu64 " with %" PRIu32 "\n", totals->by_http[http], http);
         }
     }
+    print_files(journal, totals);
     printf("inputs\n");
     for (uint32_t i = 1; i < SM_IN_COUNT; i++) {
         if (totals->inputs[i] > 0) {
@@ -235,7 +282,21 @@ static json_t *reasons(const uint64_t *counts, uint32_t count, const char *(*nam
     return object;
 }
 
-static void print_totals_json(const struct totals *totals, const struct journal_identity *identity)
+static json_t *segments_json(struct journal *journal)
+{
+    json_t *segments = json_array();
+    struct journal_segment segment;
+    for (uint32_t i = 0; journal_segment_at(journal, i, &segment) == STATUS_OK; i++) {
+        json_array_append_new(
+            segments, json_pack("{s:I, s:I, s:I, s:I}", "first", (json_int_t)segment.first, "last",
+                                (json_int_t)segment.last, "bytes", (json_int_t)segment.bytes,
+                                "began_ns", (json_int_t)segment.began_ns));
+    }
+    return segments;
+}
+
+static void print_totals_json(struct journal *journal, const struct totals *totals,
+                              const struct journal_identity *identity)
 {
     json_t *inputs = json_object();
     json_t *https = json_object();
@@ -249,13 +310,14 @@ static void print_totals_json(const struct totals *totals, const struct journal_
             json_object_set_new(https, name, json_integer((json_int_t)totals->by_http[i]));
         }
     }
-    cli_print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "first",
+    cli_print_json(json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "first",
                              (json_int_t)identity->first, "last", (json_int_t)identity->last,
                              "starts", (json_int_t)identity->epoch, "succeeded",
                              (json_int_t)totals->succeeded, "failed", (json_int_t)totals->failed,
                              "failed_by_http", https, "inputs", inputs, "ignored",
                              reasons(totals->ignored, SM_IGNORED_COUNT, sm_ignored_name), "refused",
-                             reasons(totals->refused, SM_REFUSAL_COUNT, sm_refusal_name)));
+                             reasons(totals->refused, SM_REFUSAL_COUNT, sm_refusal_name),
+                             "segments", segments_json(journal)));
 }
 
 int cmd_stat(const struct cli_values *values)
@@ -289,9 +351,9 @@ int cmd_stat(const struct cli_values *values)
     if (status != STATUS_OK) {
         code = cli_fail(cli_code(status), "%s", journal_detail(reading.journal)->text);
     } else if (cli_given(values, "json")) {
-        print_totals_json(&totals, &identity);
+        print_totals_json(reading.journal, &totals, &identity);
     } else {
-        print_totals(&totals, &identity);
+        print_totals(reading.journal, &totals, &identity);
     }
     reading_close(&reading);
     return code;

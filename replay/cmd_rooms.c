@@ -139,7 +139,13 @@ struct rows {
     size_t count;
     size_t capacity;
     int room_width;
+    uint64_t limit;  /* 0: all are wanted */
+    bool slowest;    /* the longest of all; else the first are enough */
+    uint64_t passed; /* that fit the filters */
 };
+
+/* So many are looked at before those that are not among the longest are dropped. */
+#define ROWS_KEPT_MIN 1024u
 
 static bool wanted(const struct cli_values *values, const struct row *row)
 {
@@ -196,6 +202,17 @@ static int by_duration(const void *a, const void *b)
     return x->took_ns > y->took_ns ? -1 : x->took_ns < y->took_ns;
 }
 
+/* Of the slowest only those that can be shown are kept: a journal may have millions. */
+static void drop_fast(struct rows *rows)
+{
+    if (rows->slowest && rows->limit != 0 && rows->count >= ROWS_KEPT_MIN &&
+        rows->count >= 2u * rows->limit) {
+        qsort(rows->at, rows->count, sizeof *rows->at, by_duration);
+        rows->count = (size_t)rows->limit;
+    }
+}
+
+/* STATUS_END: more need not be looked at. */
 static enum status add_row(const struct cli_values *values, struct rows *rows, uint64_t room,
                            const struct history_life *life, const char *outcome)
 {
@@ -204,6 +221,11 @@ static enum status add_row(const struct cli_values *values, struct rows *rows, u
     if (!wanted(values, &row)) {
         return STATUS_OK;
     }
+    rows->passed++;
+    if (!rows->slowest && rows->limit != 0 && rows->passed > rows->limit) {
+        return STATUS_END;
+    }
+    drop_fast(rows);
     if (rows->count == rows->capacity) {
         const size_t capacity = rows->capacity == 0 ? 256u : rows->capacity * 2u;
         struct row *grown = realloc(rows->at, capacity * sizeof *grown);
@@ -223,56 +245,62 @@ static enum status add_row(const struct cli_values *values, struct rows *rows, u
 static enum status read_rows(struct journal *journal, const struct cli_values *values,
                              struct rows *rows, struct status_detail *detail)
 {
+    struct cli_progress progress;
     uint64_t room = 0;
     uint64_t last = 0;
+    uint64_t seen = 0;
     enum status status = STATUS_OK;
-    while ((status = journal_room_next(journal, room, &room, &last)) == STATUS_OK) {
+    cli_progress_begin(&progress, "rooms", 0);
+    while (status == STATUS_OK &&
+           (status = journal_room_next(journal, room, &room, &last)) == STATUS_OK) {
         struct history history;
-        TRY(history_read(journal, room, &history, detail));
-        for (uint32_t i = 0; i < history.life_count && status == STATUS_OK; i++) {
+        status = history_read(journal, room, &history, detail);
+        for (uint32_t i = 0; status == STATUS_OK && i < history.life_count; i++) {
             const struct history_life *life = &history.lives[i];
             status = add_row(values, rows, room, life, outcome_words[life->outcome]);
         }
-        if (history.life_count == 0 && history.refused.entry != 0) {
+        if (status == STATUS_OK && history.life_count == 0 && history.refused.entry != 0) {
             status = add_row(values, rows, room, &history.refused, "refused");
         }
         history_free(&history);
-        TRY(status);
+        if (++seen % 1024u == 0) {
+            cli_progress_show(&progress, seen);
+        }
     }
+    cli_progress_end(&progress);
     return status == STATUS_END ? STATUS_OK : status;
 }
 
 static void print_rows(const struct cli_values *values, const struct rows *rows)
 {
-    const uint64_t limit = cli_number(values, "limit", 50);
     const bool json = cli_given(values, "json");
     if (rows->count == 0 && !json) {
         printf("no room is like that\n");
         return;
     }
-    if (cli_given(values, "slowest") && rows->count > 1u) {
+    if (rows->slowest && rows->count > 1u) {
         qsort(rows->at, rows->count, sizeof *rows->at, by_duration);
     }
     if (!json) {
         print_header(rows);
     }
-    for (size_t i = 0; i < rows->count && (limit == 0 || i < limit); i++) {
+    for (size_t i = 0; i < rows->count && (rows->limit == 0 || i < rows->limit); i++) {
         if (json) {
             print_row_json(&rows->at[i]);
         } else {
             print_row(rows, &rows->at[i]);
         }
     }
-    if (limit != 0 && rows->count > limit && !json) {
+    if (rows->limit != 0 && rows->passed > rows->limit && !json) {
         (void)fflush(stdout); /* so that it comes last in a pipe too */
-        fprintf(stderr, "%zu more (--limit 0 shows all)\n", rows->count - (size_t)limit);
+        fprintf(stderr, "there are more (--limit 0 shows all)\n");
     }
 }
 
 int cmd_rooms(const struct cli_values *values)
 {
     struct status_detail detail = {"the rooms cannot be read", 0};
-    struct rows rows = {NULL, 0, 0, 4};
+    struct rows rows = {.room_width = 4};
     int code = EXIT_WELL;
     const char *outcome = cli_text(values, "outcome", NULL);
     if (outcome != NULL && strcmp(outcome, "live") != 0 && strcmp(outcome, "succeeded") != 0 &&
@@ -284,6 +312,8 @@ int cmd_rooms(const struct cli_values *values)
     if (journal == NULL) {
         return code;
     }
+    rows.limit = cli_number(values, "limit", 50);
+    rows.slowest = cli_given(values, "slowest");
     const enum status status = read_rows(journal, values, &rows, &detail);
     if (status != STATUS_OK) {
         code = cli_fail(cli_code(status), "%s", detail.text);

@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include "schemas/text.h"
+#include "statemachine/sm_image.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -356,18 +357,39 @@ static bool entry_events(struct history *history, const struct codec_entry *entr
 }
 
 /* The node's name stands in its newest start. */
+/* A journal without its beginning has the name in the snapshot that it begins with. */
+static bool name_in_snapshot(struct journal *journal, struct codec_arena *arena,
+                             struct sm_text *out_name)
+{
+    struct journal_identity identity;
+    struct sm_item item;
+    const unsigned char *bytes = NULL;
+    size_t size = 0;
+    if (journal_identity(journal, &identity) != STATUS_OK || identity.first < 2u ||
+        journal_snapshot_get(journal, identity.first - 1u, 1, &bytes, &size) != STATUS_OK ||
+        codec_item_unpack(bytes, size, arena, &item) != STATUS_OK || item.kind != SM_ITEM_NODE ||
+        item.text_count == 0) {
+        return false;
+    }
+    *out_name = item.texts[0];
+    return true;
+}
+
 static void read_name(struct journal *journal, struct codec_arena *arena, struct history *history)
 {
     struct journal_record record;
     struct codec_entry entry;
+    struct sm_text name = {"node", 4};
     codec_arena_reset(arena);
-    (void)snprintf(history->node, sizeof history->node, "node");
     if (journal_read(journal, 1, &record) == STATUS_OK &&
         codec_entry_unpack(record.payload, record.payload_size, arena, &entry) == STATUS_OK &&
         entry.input.kind == SM_IN_NODE_STARTED) {
-        history->node[0] = '\0';
-        put_text(history->node, sizeof history->node, entry.input.u.node_started.name);
+        name = entry.input.u.node_started.name;
+    } else {
+        (void)name_in_snapshot(journal, arena, &name);
     }
+    history->node[0] = '\0';
+    put_text(history->node, sizeof history->node, name);
 }
 
 static enum status fill(struct journal *journal, const struct numbers *numbers,
@@ -393,7 +415,9 @@ enum status history_read(struct journal *journal, uint64_t room, struct history 
     struct numbers numbers = {NULL, 0, 0};
     memset(out, 0, sizeof *out);
     out->room = room;
-    void *memory = malloc(ARENA_BYTES);
+    /* Kept: who lists rooms comes here a million times. */
+    static void *memory;
+    memory = memory != NULL ? memory : malloc(ARENA_BYTES);
     if (memory == NULL) {
         return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory");
     }
@@ -411,7 +435,6 @@ enum status history_read(struct journal *journal, uint64_t room, struct history 
     }
     journal_read_pause(journal);
     free(numbers.at);
-    free(memory);
     return status;
 }
 
