@@ -18,7 +18,5 @@ _Noreturn void bench_fail(const char *what, const char *why);
 
 /* Durable entries a second against bare LMDB; reading in order against a bare cursor. */
 void bench_journal(const char *directory);
-/* Pages through the data plane against memcpy of the same pages. */
-void bench_data(const char *provider);
 
 #endif

@@ -60,7 +60,5 @@ int main(int argc, char **argv)
            BENCH_ROUNDS);
     bench_core();
     bench_journal(argc > 1 ? argv[1] : ".");
-    bench_data("tcp");
-    bench_data("shm");
     return 0;
 }

@@ -9,7 +9,7 @@
 #include <sys/random.h>
 
 #define WINDOW_DEFAULT 64u
-#define PIECE_BYTES_DEFAULT (256u << 10)
+#define PIECE_BYTES_DEFAULT (1u << 20)
 #define WRITES_DEFAULT 4096u
 
 enum status data_fabric_status(struct status_detail *out_detail, long code, const char *what)

@@ -144,6 +144,8 @@ struct link {
     uint32_t writing_count;
     struct checks *checks;
     int wait_fd;
+    struct fid_cntr *arrivals; /* of the peer's writes, where there is nothing to wait on */
+    uint64_t arrived;
 };
 
 struct data {
@@ -159,6 +161,7 @@ struct data {
     char explanation[512];
     struct pool pools[SM_RANKS_MAX];
     struct link links[DATA_LINKS_MAX];
+    uint32_t busy;            /* looks without a pause that are left: something has moved */
     uint32_t links_end;       /* links from here on are not used */
     struct writing *finished; /* to be reported */
     struct writing *finished_last;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,9 @@
 #include <unistd.h>
 
 #define REFUSALS_MAX 100u
+/* Looks without a pause after something has moved: more is likely to come, and waking up costs more
+ * than looking. */
+#define BUSY_LOOKS 256u
 
 void data_fail(struct writing *writing, int32_t code, const char *text)
 {
@@ -365,6 +369,7 @@ void data_reap(struct data *data, struct link *link)
             break_for_error(data, link);
             return;
         }
+        data->busy = BUSY_LOOKS;
         for (ssize_t i = 0; i < count && !link->broken; i++) {
             struct operation *operation = entries[i].op_context;
             if (operation == NULL) {
@@ -382,12 +387,22 @@ void data_reap(struct data *data, struct link *link)
     }
 }
 
+static void note_arrivals(struct data *data, struct link *link)
+{
+    if (!link->broken && link->arrivals != NULL) {
+        const uint64_t arrived = fi_cntr_read(link->arrivals);
+        data->busy = arrived != link->arrived ? BUSY_LOOKS : data->busy;
+        link->arrived = arrived;
+    }
+}
+
 uint32_t data_poll(struct data *data, struct data_result *out_results, uint32_t max)
 {
     for (uint32_t i = 0; i < data->links_end; i++) {
         struct link *link = &data->links[i];
         if (link->used && !link->broken) {
             data_reap(data, link);
+            note_arrivals(data, link);
         }
         if (link->used && !link->broken) {
             data_post(data, link);
@@ -423,7 +438,7 @@ static void pause_briefly(struct data *data, int wake_fd)
     struct data_counters counters;
     struct pollfd fd = {wake_fd, POLLIN, 0};
     data_counters(data, &counters);
-    const struct timespec wait = {0, counters.in_flight > 0 ? 100000 : 1000000};
+    const struct timespec wait = {0, counters.in_flight > 0 ? 50000 : 250000};
     (void)ppoll(&fd, 1, &wait, NULL);
 }
 
@@ -434,6 +449,11 @@ void data_wait(struct data *data, int wake_fd, uint32_t timeout_ms)
     nfds_t count = 1;
     fds[0] = (struct pollfd){wake_fd, POLLIN, 0};
     if (data->finished != NULL || data->pools_gone != 0) {
+        return;
+    }
+    if (data->busy > 0) {
+        data->busy--;
+        (void)sched_yield();
         return;
     }
     for (uint32_t i = 0; i < data->links_end; i++) {
@@ -458,5 +478,7 @@ void data_wait(struct data *data, int wake_fd, uint32_t timeout_ms)
     if (count > 1 && fi_trywait(data->fabric, queues, (int)count - 1) != 0) {
         return;
     }
-    (void)poll(fds, count, (int)timeout_ms);
+    if (poll(fds, count, (int)timeout_ms) > 0 && (fds[0].revents & POLLIN) == 0) {
+        data->busy = BUSY_LOOKS;
+    }
 }

@@ -48,7 +48,7 @@ struct data_options {
     const char *provider; /* "auto", "tcp", "shm", or a libfabric provider name */
     const char *address;  /* of this host for the provider, "" any; shm ignores it */
     uint32_t window;      /* operations in flight a connection; 0: 64 */
-    uint32_t piece_bytes; /* largest single operation; 0: 256 KiB */
+    uint32_t piece_bytes; /* largest single operation; 0: 1 MiB */
     uint32_t writes_max;  /* writes waiting a connection; 0: 4,096 */
     bool verify;          /* our writes and those to us are verified */
 };
@@ -159,8 +159,8 @@ uint32_t data_poll(struct data *data, struct data_result *out_results, uint32_t 
 
 /*
  * Waits until something may have happened on a connection, or wake_fd is readable, or the time is
- * over. Providers without a file descriptor to wait on are looked at every 100 us while writes are
- * in flight and every 1 ms else.
+ * over. After something has moved it returns at once for a while. Providers without a file
+ * descriptor to wait on are looked at every 50 us while writes are in flight, every 250 us else.
  */
 void data_wait(struct data *data, int wake_fd, uint32_t timeout_ms);
 
