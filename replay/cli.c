@@ -169,6 +169,18 @@ bool cli_parse_number(const char *text, uint64_t *out_number)
     return errno == 0 && *end == '\0';
 }
 
+bool cli_room_word(const char *word, uint64_t *out_room, int *out_code)
+{
+    if (cli_parse_number(word, out_room) && *out_room != 0) {
+        return true;
+    }
+    *out_code = cli_fail(EXIT_WRONG_USAGE,
+                         "'%s' is not a room number: 1 to 18446744073709551615, or 0x in front of "
+                         "hexadecimal",
+                         word);
+    return false;
+}
+
 /* ---- journals
  * ---------------------------------------------------------------------------------------- */
 
@@ -259,22 +271,35 @@ static void print_option(FILE *out, const struct cli_option *option)
     fprintf(out, "  %-26s %s\n", names, option->help);
 }
 
-static void print_wrapped(FILE *out, const char *text)
+static uint32_t characters(const char *text, size_t bytes)
 {
-    size_t column = 0;
+    uint32_t count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        count += ((unsigned char)text[i] & 0xc0u) != 0x80u;
+    }
+    return count;
+}
+
+void cli_wrapped(FILE *out, const char *text, uint32_t columns, uint32_t indent)
+{
+    uint32_t column = 0;
     while (*text != '\0') {
-        const size_t word = strcspn(text, " ");
-        if (column > 0 && column + 1u + word > 78u) {
+        const size_t bytes = strcspn(text, " ");
+        const uint32_t width = characters(text, bytes);
+        if (column > 0 && column + 1u + width > columns) {
             fputc('\n', out);
             column = 0;
         }
         if (column > 0) {
             fputc(' ', out);
             column++;
+        } else {
+            fprintf(out, "%*s", (int)indent, "");
+            column += indent;
         }
-        fprintf(out, "%.*s", (int)word, text);
-        column += word;
-        text += word;
+        fprintf(out, "%.*s", (int)bytes, text);
+        column += width;
+        text += bytes;
         text += strspn(text, " ");
     }
     fputc('\n', out);
@@ -286,7 +311,7 @@ static void command_help(FILE *out, const struct cli_command *command)
 {
     fprintf(out, "stateroom %s - %s\n\nusage: stateroom %s [options]%s%s\n\n", command->name,
             command->summary, command->name, command->words[0] != '\0' ? " " : "", command->words);
-    print_wrapped(out, command->description);
+    cli_wrapped(out, command->description, 78, 0);
     fprintf(out, "\noptions:\n");
     for (uint32_t i = 0; i < CLI_OPTIONS_MAX && command->options[i].name != NULL; i++) {
         print_option(out, &command->options[i]);
@@ -310,7 +335,7 @@ static void overall_help(FILE *out)
     fprintf(out,
             "\nstateroom COMMAND --help says more. A journal is a directory, of a running node "
             "too.\n\nexit status:\n");
-    print_wrapped(out, exit_codes);
+    cli_wrapped(out, exit_codes, 78, 0);
 }
 
 static void man_line(FILE *out, const char *before, const char *text)

@@ -108,6 +108,23 @@ struct journal *cli_open_journal(const char *path, int *out_code);
 const char *cli_journal_path(const struct cli_values *values, uint32_t word, int *out_code);
 struct journal *cli_command_journal(const struct cli_values *values, uint32_t word, int *out_code);
 
+/* Words in lines of at most `columns` characters, each after `indent` blanks. */
+void cli_wrapped(FILE *out, const char *text, uint32_t columns, uint32_t indent);
+/* A room's number out of a word; says what is wrong with it and sets *out_code. */
+bool cli_room_word(const char *word, uint64_t *out_room, int *out_code);
+
+/* ---- the entries about a room
+ * ------------------------------------------------------------------------ */
+
+/* What it is given lives until it returns; false: no memory. */
+typedef bool (*room_entry_fn)(void *context, uint64_t number, const struct codec_entry *entry);
+
+/* Each entry about the room, the oldest first. STATUS_NOT_FOUND: there is none. */
+enum status room_walk(struct journal *journal, uint64_t room, room_entry_fn each, void *context,
+                      struct status_detail *out_detail);
+/* The name of the node that wrote the journal, clean; "node" where it cannot be told. */
+void room_node_name(struct journal *journal, char *out, size_t size);
+
 /* ---- a room's history
  * ------------------------------------------------------------------------------------ */
 
@@ -175,6 +192,7 @@ int replay_journal(const char *path, const struct cli_values *values, struct rep
 
 int cmd_replay(const struct cli_values *values);
 int cmd_history(const struct cli_values *values);
+int cmd_why(const struct cli_values *values);
 int cmd_rooms(const struct cli_values *values);
 int cmd_verify(const struct cli_values *values);
 int cmd_tail(const struct cli_values *values);

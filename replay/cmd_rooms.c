@@ -95,11 +95,8 @@ int cmd_history(const struct cli_values *values)
     struct status_detail detail = {"", 0};
     uint64_t room = 0;
     int code = EXIT_WELL;
-    if (!cli_parse_number(values->words[0], &room) || room == 0) {
-        return cli_fail(EXIT_WRONG_USAGE,
-                        "'%s' is not a room number: 1 to 18446744073709551615, or 0x in front of "
-                        "hexadecimal",
-                        values->words[0]);
+    if (!cli_room_word(values->words[0], &room, &code)) {
+        return code;
     }
     struct journal *journal = cli_command_journal(values, 1, &code);
     if (journal == NULL) {

@@ -65,6 +65,19 @@ const struct cli_command cli_commands[] = {
       {"ascii", 'a', CLI_FLAG, NULL, "draw with ASCII only"},
       JSON},
      cmd_history},
+    {"why",
+     "ROOM [JOURNAL]",
+     1,
+     2,
+     "in plain language: what became of a room, who decided it, who was told, what was held",
+     "Says in one paragraph how the room began at this node, how it ended and who decided that, "
+     "which ranks and which counterparts were told and when, what was in flight or held at that "
+     "moment and until when. Of a room that has not ended: what it waits for. Times are from the "
+     "room's begin or from its verdict. A number that was used several times: its newest life on "
+     "each side. The other node's journal has the other half.",
+     "stateroom why 4711 -j /var/lib/stateroom/journal",
+     {JOURNAL_OPTION, {"all", 'a', CLI_FLAG, NULL, "older lives of the number, too"}, JSON},
+     cmd_why},
     {"rooms",
      "[JOURNAL]",
      0,

@@ -3,69 +3,10 @@
 #include "cli.h"
 
 #include "schemas/text.h"
-#include "statemachine/sm_image.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ARENA_BYTES ((size_t)64 << 20)
-
-struct numbers {
-    uint64_t *at;
-    uint32_t count;
-    uint32_t capacity;
-};
-
-static bool number_add(struct numbers *numbers, uint64_t number)
-{
-    if (numbers->count == numbers->capacity) {
-        const uint32_t capacity = numbers->capacity == 0 ? 256u : numbers->capacity * 2u;
-        uint64_t *grown = realloc(numbers->at, capacity * sizeof *grown);
-        if (grown == NULL) {
-            return false;
-        }
-        numbers->at = grown;
-        numbers->capacity = capacity;
-    }
-    numbers->at[numbers->count++] = number;
-    return true;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a;
-    const uint64_t y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* All entries about the room: its own by back-pointers, others by the second index. */
-static enum status collect(struct journal *journal, uint64_t room, struct numbers *out)
-{
-    uint64_t number = 0;
-    struct journal_record record;
-    enum status status = journal_room_last(journal, room, &number);
-    while (status == STATUS_OK) {
-        TRY(journal_read(journal, number, &record));
-        if (!number_add(out, number)) {
-            return STATUS_NO_MEMORY;
-        }
-        status = journal_room_before(journal, &record, &number);
-    }
-    if (status != STATUS_END && status != STATUS_NOT_FOUND) {
-        return status;
-    }
-    number = 0;
-    while ((status = journal_room_also(journal, room, number + 1u, &number)) == STATUS_OK) {
-        if (!number_add(out, number)) {
-            return STATUS_NO_MEMORY;
-        }
-    }
-    if (out->count > 1u) {
-        qsort(out->at, out->count, sizeof *out->at, by_number);
-    }
-    return status == STATUS_END ? STATUS_OK : status;
-}
 
 /* ---- events
  * ---------------------------------------------------------------------------------------------- */
@@ -333,8 +274,9 @@ static bool transition_event(const struct history *history, struct history_event
     }
 }
 
-static bool entry_events(struct history *history, const struct codec_entry *entry, uint64_t number)
+static bool entry_events(void *context, uint64_t number, const struct codec_entry *entry)
 {
+    struct history *history = context;
     if (!input_event(history, entry, number)) {
         return false;
     }
@@ -356,85 +298,15 @@ static bool entry_events(struct history *history, const struct codec_entry *entr
     return true;
 }
 
-/* The node's name stands in its newest start. */
-/* A journal without its beginning has the name in the snapshot that it begins with. */
-static bool name_in_snapshot(struct journal *journal, struct codec_arena *arena,
-                             struct sm_text *out_name)
-{
-    struct journal_identity identity;
-    struct sm_item item;
-    const unsigned char *bytes = NULL;
-    size_t size = 0;
-    if (journal_identity(journal, &identity) != STATUS_OK || identity.first < 2u ||
-        journal_snapshot_get(journal, identity.first - 1u, 1, &bytes, &size) != STATUS_OK ||
-        codec_item_unpack(bytes, size, arena, &item) != STATUS_OK || item.kind != SM_ITEM_NODE ||
-        item.text_count == 0) {
-        return false;
-    }
-    *out_name = item.texts[0];
-    return true;
-}
-
-static void read_name(struct journal *journal, struct codec_arena *arena, struct history *history)
-{
-    struct journal_record record;
-    struct codec_entry entry;
-    struct sm_text name = {"node", 4};
-    codec_arena_reset(arena);
-    if (journal_read(journal, 1, &record) == STATUS_OK &&
-        codec_entry_unpack(record.payload, record.payload_size, arena, &entry) == STATUS_OK &&
-        entry.input.kind == SM_IN_NODE_STARTED) {
-        name = entry.input.u.node_started.name;
-    } else {
-        (void)name_in_snapshot(journal, arena, &name);
-    }
-    history->node[0] = '\0';
-    put_text(history->node, sizeof history->node, name);
-}
-
-static enum status fill(struct journal *journal, const struct numbers *numbers,
-                        struct codec_arena *arena, struct history *history)
-{
-    for (uint32_t i = 0; i < numbers->count; i++) {
-        struct journal_record record;
-        struct codec_entry entry;
-        TRY(journal_read(journal, numbers->at[i], &record));
-        codec_arena_reset(arena);
-        TRY(codec_entry_unpack(record.payload, record.payload_size, arena, &entry));
-        if (!entry_events(history, &entry, numbers->at[i])) {
-            return STATUS_NO_MEMORY;
-        }
-    }
-    return numbers->count == 0 ? STATUS_NOT_FOUND : STATUS_OK;
-}
-
 enum status history_read(struct journal *journal, uint64_t room, struct history *out,
                          struct status_detail *out_detail)
 {
-    struct codec_arena arena;
-    struct numbers numbers = {NULL, 0, 0};
     memset(out, 0, sizeof *out);
     out->room = room;
-    /* Kept: who lists rooms comes here a million times. */
-    static void *memory;
-    memory = memory != NULL ? memory : malloc(ARENA_BYTES);
-    if (memory == NULL) {
-        return status_fail(STATUS_NO_MEMORY, out_detail, 0, "no memory");
-    }
-    codec_arena_init(&arena, memory, ARENA_BYTES);
-    enum status status = collect(journal, room, &numbers);
+    const enum status status = room_walk(journal, room, entry_events, out, out_detail);
     if (status == STATUS_OK) {
-        read_name(journal, &arena, out);
-        status = fill(journal, &numbers, &arena, out);
+        room_node_name(journal, out->node, sizeof out->node);
     }
-    if (status == STATUS_NOT_FOUND) {
-        (void)status_fail(status, out_detail, 0, "the journal knows nothing of room %" PRIu64,
-                          room);
-    } else if (status != STATUS_OK) {
-        *out_detail = *journal_detail(journal);
-    }
-    journal_read_pause(journal);
-    free(numbers.at);
     return status;
 }
 
