@@ -312,18 +312,35 @@ static void verify_snapshots(struct look *look, struct journal_machine *machine)
     }
 }
 
+/*
+ * A node removes whole segments, oldest first, while we read: then this one and all before it are
+ * gone, and what is left is a journal. Reads the directory again.
+ */
+static bool was_trimmed(struct journal *journal, uint64_t first)
+{
+    return journal->options.read_only && journal_scan(journal, true) == STATUS_OK &&
+           journal->segment_count > 0 && journal->segments[0].first > first;
+}
+
 static enum status verify_segments(struct look *look, struct status_detail *out_detail)
 {
     struct journal *journal = look->journal;
     struct journal_machine machine;
     enum status status = journal_machine_open(&machine, out_detail);
     TRY(status);
+    bool oldest = true;
     for (uint32_t i = 0; i < journal->segment_count && status == STATUS_OK; i++) {
         look->segment = &journal->segments[i];
         look->segment->used = ++journal->tick;
-        status = verify_segment(look, i == 0);
+        const uint64_t first = look->segment->first;
+        status = verify_segment(look, oldest);
+        oldest = false;
         if (status == STATUS_OK) {
             verify_snapshots(look, &machine);
+        } else if (status == STATUS_NOT_FOUND && was_trimmed(journal, first)) {
+            status = STATUS_OK;
+            oldest = true;
+            i = UINT32_MAX; /* the oldest now is a later one */
         }
     }
     if (status != STATUS_OK) {

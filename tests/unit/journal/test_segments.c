@@ -273,6 +273,30 @@ Test(segments, the_oldest_go_by_age_and_by_size_and_the_rest_replays)
     expect_well(last - 252u);
 }
 
+/* A node trims while somebody verifies: what is left is well, and what a hand took away is not. */
+Test(segments, one_that_is_trimmed_during_a_verification_is_no_fault)
+{
+    struct recording r = {0};
+    struct journal_fault_report report;
+    struct status_detail detail = {"", 0};
+    char path[128];
+    uint32_t removed = 0;
+    record_segments(&r, JOURNAL_NO_SYNC);
+    struct journal *reader = open_journal(JOURNAL_SYNC, true); /* has read the directory */
+    const struct journal_retention by_age = {0, 1000};
+    cr_assert_eq(journal_trim(r.journal, &by_age, NOW + 1000u + 3u, &removed), STATUS_OK);
+    cr_assert_eq(removed, 2u);
+    cr_assert_eq(journal_verify(reader, &report, &detail), STATUS_OK, "%s", detail.text);
+    cr_assert_eq(report.entries, r.next - 1u - 102u);
+    journal_close(reader);
+    reader = open_journal(JOURNAL_SYNC, true);
+    (void)snprintf(path, sizeof path, "%s/%020u.mdb", directory, 153u);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_neq(journal_verify(reader, &report, &detail), STATUS_OK, "a hole is not seen");
+    journal_close(reader);
+    journal_close(r.journal);
+}
+
 /* A lost, a foreign and a cut segment are each found. */
 Test(segments, one_that_is_missing_or_of_another_journal_is_found)
 {
