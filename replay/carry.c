@@ -3,6 +3,7 @@
 #include "carry.h"
 
 #include "schemas/text.h"
+#include "statemachine/sm_image.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,6 +16,7 @@
 
 #define ARENA_BYTES ((size_t)96 << 20)
 #define PATH_BYTES 4096u
+#define STARTS_WITHIN 20000u
 
 void carry_bytes_text(uint64_t bytes, char *out, size_t size)
 {
@@ -55,7 +57,32 @@ static bool take_start(const struct journal_record *record, struct codec_arena *
     return true;
 }
 
-/* The newest start at or before `first`; a trimmed journal may have none. */
+/* Name and version, from the newest snapshot before `first`. */
+static void name_in_snapshot(struct journal *journal, uint64_t first, struct codec_arena *arena,
+                             struct carry_head *out)
+{
+    struct codec_snapshot head;
+    struct sm_item item;
+    const unsigned char *bytes = NULL;
+    size_t size = 0;
+    uint64_t entry = 0;
+    codec_arena_reset(arena);
+    if (journal_snapshot_newest(journal, first - 1u, &entry) != STATUS_OK ||
+        journal_snapshot_get(journal, entry, 0, &bytes, &size) != STATUS_OK ||
+        codec_snapshot_unpack(bytes, size, arena, &head) != STATUS_OK ||
+        journal_snapshot_get(journal, entry, 1, &bytes, &size) != STATUS_OK ||
+        codec_item_unpack(bytes, size, arena, &item) != STATUS_OK || item.kind != SM_ITEM_NODE ||
+        item.text_count == 0) {
+        return;
+    }
+    out->head.machine_version = head.machine_version;
+    (void)text_clean(item.texts[0].bytes, item.texts[0].size, out->node, sizeof out->node);
+}
+
+/*
+ * The newest start at or before `first`, if it is near: a trimmed journal may have none, and no
+ * index leads to it. What a reader must know of it is in the snapshot too.
+ */
 static void find_start(struct journal *journal, uint64_t first, uint64_t oldest,
                        struct carry_head *out)
 {
@@ -63,12 +90,17 @@ static void find_start(struct journal *journal, uint64_t first, uint64_t oldest,
     struct codec_arena arena;
     void *memory = malloc(ARENA_BYTES);
     codec_arena_init(&arena, memory, memory != NULL ? ARENA_BYTES : 0);
+    oldest =
+        first > STARTS_WITHIN && first - STARTS_WITHIN > oldest ? first - STARTS_WITHIN : oldest;
     for (uint64_t number = first; number >= oldest && number > 0 && out->started == NULL;
          number--) {
         if (journal_read(journal, number, &record) != STATUS_OK ||
             take_start(&record, &arena, out)) {
             break;
         }
+    }
+    if (out->started == NULL && memory != NULL) {
+        name_in_snapshot(journal, first, &arena, out);
     }
     free(memory);
 }
