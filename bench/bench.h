@@ -18,5 +18,8 @@ _Noreturn void bench_fail(const char *what, const char *why);
 
 /* Durable entries a second against bare LMDB; reading in order against a bare cursor. */
 void bench_journal(const char *directory);
+/* From the last send until the decode engine is told, through two nodes with journals in `where`.
+ */
+void bench_handoff(const char *provider, const char *where);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages from one process into another through the data plane, beside a raw libfabric client and
- * memcpy in the same rounds.
+ * usage: bench_transfer [DIRECTORY]: pages from one process into another through the data plane,
+ * beside a raw libfabric client and memcpy in the same rounds; and hand-offs through whole nodes,
+ * whose journals are made in DIRECTORY (default /tmp).
  */
 #include "bench.h"
 #include "bench_raw.h"
@@ -383,11 +384,13 @@ static void all_works(const char *provider)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("median of %u rounds; a ratio is against the baseline in the same round\n",
            BENCH_ROUNDS);
+    bench_handoff("tcp", argc > 1 ? argv[1] : "/tmp");
+    bench_handoff("shm", argc > 1 ? argv[1] : "/tmp");
     all_works("tcp");
     all_works("shm");
     return 0;
