@@ -11,6 +11,8 @@
 #define BENCH_ROUNDS 5u
 
 uint64_t bench_now_ns(void);
+/* CPU time of the calling thread. */
+uint64_t bench_thread_ns(void);
 /* Median of BENCH_ROUNDS values; sorts them. */
 double bench_median(double *values);
 /* Ends the program: a benchmark that cannot run prints no figure. */

@@ -5,11 +5,21 @@
 #include <stdlib.h>
 #include <time.h>
 
-uint64_t bench_now_ns(void)
+static uint64_t now_of(clockid_t clock)
 {
     struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    (void)clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
+}
+
+uint64_t bench_now_ns(void)
+{
+    return now_of(CLOCK_MONOTONIC);
+}
+
+uint64_t bench_thread_ns(void)
+{
+    return now_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static int by_value(const void *a, const void *b)

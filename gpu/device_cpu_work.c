@@ -10,8 +10,10 @@
 #define PART_BYTES (256u << 10)
 /* From here on a destination would only push other data out of the caches. */
 #define STREAM_JOB_BYTES ((uint64_t)4u << 20)
-#define STREAM_RUN_BYTES 1024u
-#define AHEAD_BYTES 512u
+#define STREAM_RUN_BYTES 256u
+/* No processor foresees where the next page lies: how far ahead is asked for it, and how much. */
+#define AHEAD_BYTES 2048u
+#define AHEAD_PAGE_BYTES 512u
 #define LINE_BYTES 64u
 
 struct cpu_split cpu_split_of(const struct device_op *op)
@@ -93,10 +95,6 @@ static inline void copier_run(struct copier *copier, unsigned char *to, const un
         if (from == copier->from + copier->bytes && to == copier->to + copier->bytes) {
             copier->bytes += bytes;
             return;
-        }
-        /* A page is somewhere else: no processor foresees where. */
-        for (size_t at = 0; at < AHEAD_BYTES && at < bytes; at += LINE_BYTES) {
-            __builtin_prefetch(from + at);
         }
         copier_flush(copier);
     }
@@ -181,6 +179,23 @@ static uint64_t cells_do(const struct device_op *op, struct copier *copier,
     return 0;
 }
 
+/* Asks for the beginnings of the pages from token `at` on, up to `until`. Returns where it stopped.
+ */
+static uint32_t ask_ahead(const struct kernel_job *job, uint32_t region, uint32_t at,
+                          uint32_t until)
+{
+    const uint64_t row = (uint64_t)job->heads * job->cell_bytes;
+    while (at < until) {
+        const struct place place = place_of(&job->from, region, at);
+        const uint64_t bytes = row * place.tokens;
+        for (uint32_t b = 0; b < AHEAD_PAGE_BYTES && b < bytes; b += LINE_BYTES) {
+            __builtin_prefetch(place.at + b);
+        }
+        at += place.tokens < until - at ? place.tokens : until - at;
+    }
+    return at;
+}
+
 static uint64_t chunk_do(const struct device_op *op, struct copier *copier, uint32_t region,
                          uint32_t first, uint32_t end)
 {
@@ -195,6 +210,9 @@ static uint64_t chunk_do(const struct device_op *op, struct copier *copier, uint
                               .heads = job->heads,
                               .cell_bytes = job->cell_bytes,
                               .stream = copier->stream};
+    const uint64_t row = (uint64_t)job->heads * job->cell_bytes;
+    const uint32_t far = row >= AHEAD_BYTES ? 1u : (uint32_t)(AHEAD_BYTES / row);
+    uint32_t asked = first;
     uint64_t sum = 0;
     for (uint32_t n = first; n < end; n += cells.tokens) {
         cells.tokens = end - n;
@@ -202,6 +220,9 @@ static uint64_t chunk_do(const struct device_op *op, struct copier *copier, uint
             const struct place from = place_of(&job->from, region, n);
             cells.from = from.at;
             cells.tokens = from.tokens < cells.tokens ? from.tokens : cells.tokens;
+            const uint32_t next = n + cells.tokens;
+            asked = asked < next ? next : asked;
+            asked = ask_ahead(job, region, asked, end - next < far ? end : next + far);
         }
         if (bits & KERNEL_WRITES) {
             const struct place to = place_of(&job->to, region, n);
