@@ -31,6 +31,7 @@ struct turn {
     unsigned char *entry; /* one packed entry */
     /* While the journal is down: entries that wait, in order. */
     bool journal_down;
+    bool unread; /* not even its durable entries could be read: the machine is not to be stepped */
     uint64_t retry_at_ns;
     unsigned char *backlog;
     size_t backlog_used;
@@ -246,7 +247,7 @@ static bool backlog_full(const struct turn *turn)
 
 static bool ready_to_step(const struct turn *turn)
 {
-    return gate_has_room(turn->node->gate) && !backlog_full(turn);
+    return gate_has_room(turn->node->gate) && !backlog_full(turn) && !turn->unread;
 }
 
 /*
@@ -369,7 +370,7 @@ static void maybe_snapshot(struct turn *turn)
     /* A full segment is to end soon; if it could not, the next try is not at the next entry. */
     const uint64_t full = every < FULL_SEGMENT_ENTRIES ? every : FULL_SEGMENT_ENTRIES;
     const uint64_t wait = writer_wants_snapshot(node->writer) ? full : every;
-    if (turn->journal_down || entry < node->last_snapshot + wait) {
+    if (turn->journal_down || turn->unread || entry < node->last_snapshot + wait) {
         return;
     }
     node->last_snapshot = entry;
@@ -394,7 +395,7 @@ static void maybe_snapshot(struct turn *turn)
  * to that entry. Then it learns that the journal has failed, and its 503s leave without one, and
  * the lost inputs come once more (step_again).
  */
-static bool rebuild(struct turn *turn)
+static enum status rebuild(struct turn *turn)
 {
     struct node *node = turn->node;
     const uint64_t written = writer_written(node->writer);
@@ -407,10 +408,18 @@ static bool rebuild(struct turn *turn)
     options.from_snapshot = true;
     gate_drop_after(node->gate, written);
     forget_durable(turn, written);
-    if (journal_machine_open(&fresh, &detail) != STATUS_OK ||
-        journal_replay(node->journal, &fresh, &options, &replayed, &detail) != STATUS_OK) {
-        log_event(LOG_ERROR_LEVEL, "journal.unreadable", "reason=\"%s\"", detail.text);
-        return false;
+    enum status status = journal_machine_open(&fresh, &detail);
+    if (status == STATUS_OK) {
+        status = journal_replay(node->journal, &fresh, &options, &replayed, &detail);
+        if (status != STATUS_OK) {
+            journal_machine_close(&fresh);
+        }
+    }
+    if (status != STATUS_OK) {
+        const bool later = status_class(status) == STATUS_CLASS_STORE;
+        log_event(LOG_ERROR_LEVEL, "journal.unreadable", "reason=\"%s\"; %s", detail.text,
+                  later ? "tried again every second" : "the node ends");
+        return status;
     }
     /* Pages that were given back only in entries that are lost are held again. */
     turn->watched_ranks |= turn->quiet_ranks;
@@ -418,7 +427,7 @@ static bool rebuild(struct turn *turn)
     journal_machine_close(&node->machine);
     node->machine = fresh;
     node->next_entry = written + 1u;
-    return true;
+    return STATUS_OK;
 }
 
 /*
@@ -449,12 +458,20 @@ static void journal_failed(struct turn *turn, const struct status_detail *detail
     struct node *node = turn->node;
     atomic_fetch_add(&node->counters.journal_failures, 1u);
     if (!turn->journal_down) {
-        log_event(
-            LOG_ERROR_LEVEL, "journal.failed",
-            "reason=\"%s\"; rooms end with 503 and new ones are refused until it can be written",
-            detail->text);
-        if (!rebuild(turn)) {
-            atomic_store(&node->stopped, true);
+        if (!turn->unread) {
+            log_event(LOG_ERROR_LEVEL, "journal.failed",
+                      "reason=\"%s\"; rooms end with 503 and new ones are refused until it can be "
+                      "written",
+                      detail->text);
+        }
+        const enum status status = rebuild(turn);
+        turn->unread = status != STATUS_OK;
+        if (turn->unread) {
+            /* A disk that fails may be well again; what is damaged stays so. */
+            if (status_class(status) != STATUS_CLASS_STORE) {
+                atomic_store(&node->stopped, true);
+            }
+            turn->retry_at_ns = monotonic_ns() + RETRY_JOURNAL_NS;
             return;
         }
         turn->journal_down = true;
@@ -547,7 +564,8 @@ static void retry_journal(struct turn *turn)
 static void watch_journal(struct turn *turn)
 {
     struct status_detail detail;
-    if (!turn->journal_down && writer_failure(turn->node->writer, &detail) != STATUS_OK) {
+    if (!turn->journal_down && (!turn->unread || monotonic_ns() >= turn->retry_at_ns) &&
+        writer_failure(turn->node->writer, &detail) != STATUS_OK) {
         journal_failed(turn, &detail);
     }
     retry_journal(turn);
@@ -593,7 +611,7 @@ static void wait_for_work(struct turn *turn)
     const uint64_t longest = watching             ? WATCH_RANKS_NS
                              : turn->journal_down ? UINT64_C(100000000)
                                                   : UINT64_C(500000000);
-    wait = wait > longest ? longest : wait;
+    wait = turn->unread ? UINT64_C(100000000) : wait > longest ? longest : wait;
     const bool first = ring_may_sleep(&node->to_machine_from_control);
     const bool second = ring_may_sleep(&node->to_machine_from_fabric);
     if (first && second && wait > 0) {
@@ -631,7 +649,7 @@ static void log_summary(struct node *node)
 static void one_turn(struct turn *turn)
 {
     struct node *node = turn->node;
-    if (atomic_load(&node->stop_asked) && !turn->stop_stepped) {
+    if (atomic_load(&node->stop_asked) && !turn->stop_stepped && !turn->unread) {
         turn->stop_stepped = true;
         step_simple(turn, SM_IN_NODE_STOP);
     }
@@ -648,7 +666,9 @@ static void one_turn(struct turn *turn)
     }
     watch_journal(turn);
     dispatch(turn);
-    watch_ranks(turn);
+    if (!turn->unread) {
+        watch_ranks(turn);
+    }
     maybe_snapshot(turn);
     if (atomic_exchange(&node->summary_asked, false)) {
         log_summary(node);

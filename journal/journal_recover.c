@@ -99,17 +99,20 @@ static enum status snapshot_head(struct journal *journal, struct journal_machine
     return out_head->entry == entry ? STATUS_OK : STATUS_JOURNAL_DAMAGED;
 }
 
-static bool restore_snapshot(struct journal *journal, struct journal_machine *machine,
-                             const struct codec_snapshot *head)
+static enum status restore_snapshot(struct journal *journal, struct journal_machine *machine,
+                                    const struct codec_snapshot *head)
 {
     struct sm_violation violation;
     struct status_detail detail;
     journal_machine_forget(machine);
+    TRY(journal_machine_lay_out(machine, &head->bounds, &detail));
+    TRY(restore_items(journal, machine, head->entry));
     /* Another version may digest the same state to another number; this one may not. */
-    return journal_machine_lay_out(machine, &head->bounds, &detail) == STATUS_OK &&
-           restore_items(journal, machine, head->entry) == STATUS_OK &&
-           sm_restore_done(machine->sm, &violation) &&
-           (head->machine_version != SM_MACHINE_VERSION || sm_digest(machine->sm) == head->digest);
+    return sm_restore_done(machine->sm, &violation) &&
+                   (head->machine_version != SM_MACHINE_VERSION ||
+                    sm_digest(machine->sm) == head->digest)
+               ? STATUS_OK
+               : STATUS_JOURNAL_DAMAGED;
 }
 
 enum status journal_snapshot_check(struct journal *journal, struct journal_machine *machine,
@@ -117,37 +120,53 @@ enum status journal_snapshot_check(struct journal *journal, struct journal_machi
 {
     struct codec_snapshot head;
     enum status status = snapshot_head(journal, machine, entry, &head);
-    if (status == STATUS_OK && head.machine_version == SM_MACHINE_VERSION &&
-        !restore_snapshot(journal, machine, &head)) {
-        status = STATUS_JOURNAL_DAMAGED;
+    if (status == STATUS_OK && head.machine_version == SM_MACHINE_VERSION) {
+        status = restore_snapshot(journal, machine, &head);
     }
     journal_machine_forget(machine);
     return status;
 }
 
+/* A disk that cannot be read now says nothing about what is on it. */
+static bool is_unread(enum status status)
+{
+    return status_class(status) == STATUS_CLASS_STORE;
+}
+
 /*
- * The newest snapshot not after `until` that this machine can go on from. One that does not restore
- * is no loss: the one before it, or replay from the start, will do. One of an older version does
- * only when nothing comes after it: entries of that version are not ours to run.
+ * The newest snapshot not after `until` that this machine can go on from; *out_entry 0: none. One
+ * that does not restore is no loss: the one before it, or replay from the start, will do. One of an
+ * older version does only when nothing comes after it: entries of that version are not ours to run.
  */
-static uint64_t start_from_snapshot(struct journal *journal, struct journal_machine *machine,
-                                    uint64_t until, bool upgrade, uint32_t *out_version)
+static enum status start_from_snapshot(struct journal *journal, struct journal_machine *machine,
+                                       uint64_t until, bool upgrade, uint64_t *out_entry,
+                                       uint32_t *out_version)
 {
     uint64_t entry = until;
-    while (entry > 0 && journal_snapshot_newest(journal, entry, &entry) == STATUS_OK) {
+    enum status status = STATUS_OK;
+    *out_entry = 0;
+    while (entry > 0 && status == STATUS_OK) {
         struct codec_snapshot head;
-        const bool there = snapshot_head(journal, machine, entry, &head) == STATUS_OK;
-        const bool older =
-            there && upgrade && entry == until && head.machine_version < SM_MACHINE_VERSION;
-        if (there && (older || head.machine_version == SM_MACHINE_VERSION) &&
-            restore_snapshot(journal, machine, &head)) {
-            *out_version = head.machine_version;
-            return entry;
+        status = journal_snapshot_newest(journal, entry, &entry);
+        if (status != STATUS_OK) {
+            break;
         }
+        enum status read = snapshot_head(journal, machine, entry, &head);
+        const bool older = read == STATUS_OK && upgrade && entry == until &&
+                           head.machine_version < SM_MACHINE_VERSION;
+        if (read == STATUS_OK && (older || head.machine_version == SM_MACHINE_VERSION)) {
+            read = restore_snapshot(journal, machine, &head);
+            if (read == STATUS_OK) {
+                *out_version = head.machine_version;
+                *out_entry = entry;
+                return STATUS_OK;
+            }
+        }
+        status = is_unread(read) ? read : STATUS_OK;
         entry--;
     }
     journal_machine_forget(machine);
-    return 0;
+    return is_unread(status) ? status : STATUS_OK;
 }
 
 /* Machine version of a segment's entries; 0: it cannot be told. */
@@ -277,7 +296,12 @@ static enum status find_start(struct journal *journal, struct journal_machine *m
     }
     /* A journal without its beginning starts where its oldest segment does. */
     const uint64_t entry = options->from_snapshot ? until : *number - 1u;
-    out->started_at = start_from_snapshot(journal, machine, entry, options->upgrade, &out->version);
+    const enum status status = start_from_snapshot(journal, machine, entry, options->upgrade,
+                                                   &out->started_at, &out->version);
+    if (status != STATUS_OK) {
+        *out_detail = *journal_detail(journal);
+        return status;
+    }
     if (out->started_at == 0 && *number > 1u) {
         return status_fail(STATUS_JOURNAL_VERSION, out_detail, 0,
                            "the journal begins at entry %" PRIu64
