@@ -244,7 +244,7 @@ static enum status before_step(struct journal_machine *machine,
 
 static bool check_invariants(const struct journal_machine *machine, struct sm_violation *out)
 {
-    return sm_check_step(machine->sm, machine->output, out) && sm_check(machine->sm, out);
+    return sm_check_step(machine->sm, machine->output, out) && sm_check_strictly(machine->sm, out);
 }
 
 static enum status run_entry(struct journal *journal, struct journal_machine *machine,
@@ -280,6 +280,18 @@ static enum status run_entry(struct journal *journal, struct journal_machine *ma
         *out_go_on = false;
     }
     return STATUS_OK;
+}
+
+enum status journal_replay_one(struct journal *journal, struct journal_machine *machine,
+                               const struct journal_replay *options, uint64_t number,
+                               struct journal_replayed *out, struct status_detail *out_detail)
+{
+    bool go_on = true;
+    memset(out, 0, sizeof *out);
+    const enum status status =
+        run_entry(journal, machine, options, number, out, &go_on, out_detail);
+    journal_read_pause(journal);
+    return status;
 }
 
 /* Where to begin: at the first entry, or after a snapshot. */

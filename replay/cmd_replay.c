@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* replay: the machine run again. */
-#include "cli.h"
+#include "stepper.h"
 
 #include "schemas/text.h"
-
-#include "journal/journal_recover.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -18,65 +16,12 @@ struct watching {
     bool json;
 };
 
-static bool about(const struct codec_entry *entry, uint64_t room)
-{
-    if (entry->input.room == room) {
-        return true;
-    }
-    for (uint32_t i = 0; i < entry->transition_count; i++) {
-        if (entry->transitions[i].room == room) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* One transition or effect, as text or into the array of a JSON object. */
-static void print_part(json_t *array, const char *mark, char *line)
-{
-    if (array != NULL) {
-        (void)json_array_append_new(array, cli_json_text(line));
-    } else {
-        (void)text_clean(line, strlen(line), line, strlen(line) + 1u);
-        printf("%s %s\n", mark, line);
-    }
-}
-
-static void print_step(uint64_t number, const struct codec_entry *entry,
-                       const struct journal_machine *machine, bool json)
-{
-    char line[1024];
-    char mark[24];
-    const struct sm_output *output = machine->output;
-    json_t *transitions = json ? json_array() : NULL;
-    json_t *effects = json ? json_array() : NULL;
-    char input[1024];
-    (void)sm_describe_input(&entry->input, input, sizeof input);
-    if (!json) {
-        (void)snprintf(mark, sizeof mark, "%8" PRIu64 " ", number);
-        print_part(NULL, mark, input);
-    }
-    for (uint32_t i = 0; i < output->transition_count; i++) {
-        (void)sm_describe_transition(&output->transitions[i], line, sizeof line);
-        print_part(transitions, "          .", line);
-    }
-    for (uint32_t i = 0; i < output->effect_count; i++) {
-        (void)sm_describe_effect(machine->sm, &output->effects[i], line, sizeof line);
-        print_part(effects, "          >", line);
-    }
-    if (json) {
-        cli_print_json(json_pack("{s:I, s:o, s:o, s:o}", "entry", (json_int_t)number, "input",
-                                 cli_json_text(input), "transitions", transitions, "effects",
-                                 effects));
-    }
-}
-
 static bool observe(void *context, uint64_t number, const struct codec_entry *entry,
                     const struct journal_machine *machine)
 {
     struct watching *watching = context;
-    if (watching->room != 0 && about(entry, watching->room)) {
-        print_step(number, entry, machine, watching->json);
+    if (watching->room != 0 && step_about(entry, watching->room)) {
+        step_print(number, entry, machine, watching->json);
         watching->shown++;
     }
     if (number % 4096u == 0) {
@@ -102,17 +47,6 @@ static int protection_named(const char *name, uint32_t *out_mask)
         "no protection is named '%s': tombstones, drain, ownership, gather, generations, "
         "retry, single_notice, journal_first, fence",
         name);
-}
-
-static void print_difference(const struct journal_divergence *d)
-{
-    char recorded[sizeof d->recorded];
-    char replayed[sizeof d->replayed];
-    (void)text_clean(d->recorded, strlen(d->recorded), recorded, sizeof recorded);
-    (void)text_clean(d->replayed, strlen(d->replayed), replayed, sizeof replayed);
-    printf("differs at entry %" PRIu64 ": %s\n  recorded  %s\n  replayed  %s\n", d->number,
-           d->field, recorded[0] != '\0' ? recorded : "(nothing)",
-           replayed[0] != '\0' ? replayed : "(nothing)");
 }
 
 static void print_json(const char *path, enum status status, const struct journal_replayed *r,
@@ -159,21 +93,52 @@ static void summarise(const struct journal_machine *machine, const struct journa
     }
 }
 
-static int say_result(const char *path, bool compared, enum status status,
+/* The step at which an invariant fell, and how to look around there. */
+static void say_fallen(struct journal *journal, const struct journal_machine *machine,
+                       const struct journal_replayed *r, const char *protection)
+{
+    struct journal_machine reading;
+    struct journal_record record;
+    struct codec_entry entry;
+    struct status_detail detail;
+    char clean[sizeof r->violation.detail];
+    (void)text_clean(r->violation.detail, strlen(r->violation.detail), clean, sizeof clean);
+    printf("invariant %s falls at entry %" PRIu64 ": room %" PRIu64 ", %s\n",
+           sm_invariant_name(r->violation.invariant), r->last, r->violation.room, clean);
+    if (journal_machine_open(&reading, &detail) != STATUS_OK) {
+        return;
+    }
+    if (journal_read(journal, r->last, &record) == STATUS_OK &&
+        codec_entry_unpack(record.payload, record.payload_size, &reading.arena, &entry) ==
+            STATUS_OK) {
+        step_print(r->last, &entry, machine, false);
+    }
+    journal_machine_close(&reading);
+    journal_read_pause(journal);
+    printf("walk there with --step --until %" PRIu64 "%s%s\n", r->last,
+           protection != NULL ? " --disable " : " --check", protection != NULL ? protection : "");
+}
+
+static int say_result(struct journal *journal, const char *path, const struct cli_values *values,
+                      enum status status, const struct journal_machine *machine,
                       const struct journal_replayed *r, const struct replay_summary *summary,
                       const struct status_detail *detail)
 {
+    const char *protection = values != NULL ? cli_text(values, "disable", NULL) : NULL;
     if (status == STATUS_JOURNAL_DIVERGED) {
-        print_difference(&r->divergence);
+        divergence_print(journal, machine, &r->divergence);
         return EXIT_DIFFERS;
     }
     if (status != STATUS_OK) {
         return cli_fail(cli_code(status), "%s", detail->text);
     }
+    if (protection != NULL && r->started_at != 0) {
+        printf("the journal begins with a snapshot, after entry %" PRIu64
+               ": '%s' is off from the node's next start in it\n",
+               r->started_at, protection);
+    }
     if (r->violation.invariant != 0) {
-        printf("invariant %s falls at entry %" PRIu64 ": room %" PRIu64 ", %s\n",
-               sm_invariant_name(r->violation.invariant), r->last, r->violation.room,
-               r->violation.detail);
+        say_fallen(journal, machine, r, protection);
         return EXIT_DIFFERS;
     }
     if (r->skipped != 0) {
@@ -182,7 +147,7 @@ static int say_result(const char *path, bool compared, enum status status,
                r->started_at, r->skipped);
     }
     printf("%s: %s, %" PRIu64 " entries, %.0f entries/s\n", path,
-           compared ? "identical" : "no invariant fell", r->entries, summary->rate);
+           protection == NULL ? "identical" : "no invariant fell", r->entries, summary->rate);
     return EXIT_WELL;
 }
 
@@ -235,10 +200,25 @@ int replay_journal(const char *path, const struct cli_values *values, struct rep
             printf("the journal ends at entry %" PRIu64 ", before %" PRIu64 "\n", identity.last,
                    options.until);
         }
-        code = say_result(path, !options.no_compare, status, &replayed, out, &detail);
+        code = say_result(journal, path, values, status, &machine, &replayed, out, &detail);
     }
     journal_machine_close(&machine);
     journal_close(journal);
+    return code;
+}
+
+static int walk(const char *path, const struct cli_values *values)
+{
+    struct stepper_options options = {.start = cli_number(values, "until", 0),
+                                      .room = cli_number(values, "room", 0),
+                                      .check = cli_given(values, "check"),
+                                      .json = cli_given(values, "json")};
+    int code = protection_named(cli_text(values, "disable", NULL), &options.protections_off);
+    struct journal *journal = code == EXIT_WELL ? cli_open_journal(path, &code) : NULL;
+    if (journal != NULL) {
+        code = stepper_run(journal, &options, stdin);
+        journal_close(journal);
+    }
     return code;
 }
 
@@ -247,5 +227,9 @@ int cmd_replay(const struct cli_values *values)
     struct replay_summary summary;
     int code = EXIT_WELL;
     const char *path = cli_journal_path(values, 0, &code);
-    return path == NULL ? code : replay_journal(path, values, &summary, false);
+    if (path == NULL) {
+        return code;
+    }
+    return cli_given(values, "step") ? walk(path, values)
+                                     : replay_journal(path, values, &summary, false);
 }

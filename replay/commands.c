@@ -41,11 +41,18 @@ const struct cli_command cli_commands[] = {
      "run a journal's inputs again and compare every transition and digest",
      "Runs the machine over the recorded inputs. Identical: every transition, every digest of the "
      "state and of the effects is the recorded one. Else the first difference is shown with both "
-     "sides and the exit status is 1. With --check all invariants are checked after every step.",
-     "stateroom replay /var/lib/stateroom/journal",
+     "sides, field by field, and the exit status is 1. With --check all invariants are checked "
+     "after every step. With --step the journal is walked by hand: next, previous, goto N, run to "
+     "a phase, a room or whatever an entry has, back to it, state, diff of two places; help lists "
+     "it. Commands may come from a pipe or a file: then a wrong one ends it with exit status 2, "
+     "and what is not found gives 4.",
+     "printf 'run room=7 failed\\nstate 7\\n' | stateroom replay --step "
+     "/var/lib/stateroom/journal",
      {JOURNAL_OPTION,
-      {"until", 'u', CLI_NUMBER, "SEQ", "stop after this entry"},
-      {"room", 'r', CLI_NUMBER, "ROOM", "print the steps that are about this room"},
+      {"step", 's', CLI_FLAG, NULL, "walk it by hand, with commands on standard input"},
+      {"until", 'u', CLI_NUMBER, "SEQ", "stop after this entry; with --step: begin there"},
+      {"room", 'r', CLI_NUMBER, "ROOM",
+       "print the steps that are about this room; with --step: walk along it"},
       {"check", 'c', CLI_FLAG, NULL,
        "check the invariants of every room after every step (slow with many rooms)"},
       {"disable", 0, CLI_TEXT, "PROTECTION",

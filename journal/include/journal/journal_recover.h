@@ -87,6 +87,16 @@ enum status journal_replay(struct journal *journal, struct journal_machine *mach
                            struct journal_replayed *out_replayed, struct status_detail *out_detail);
 
 /*
+ * One entry more, for who walks a journal by hand: the machine must be where the entry before it
+ * has left it (empty for the journal's first). Of the options only no_compare, check, the observer
+ * and protections_off count.
+ */
+enum status journal_replay_one(struct journal *journal, struct journal_machine *machine,
+                               const struct journal_replay *options, uint64_t number,
+                               struct journal_replayed *out_replayed,
+                               struct status_detail *out_detail);
+
+/*
  * Whether the snapshot at an entry restores to the state whose digest it holds; one of another
  * machine version only whether its head parses. The machine is empty afterwards.
  */

@@ -197,6 +197,14 @@ struct sm_violation {
 bool sm_check(const struct sm *sm, struct sm_violation *out_violation);
 
 /*
+ * The same as if no protection were off. sm_check leaves out what the race that a missing
+ * protection allows breaks at once (drained_before_free without drain, no_lost_verdict without
+ * retry), so that one can run on and see what comes of it; this one names the step at which it
+ * begins.
+ */
+bool sm_check_strictly(const struct sm *sm, struct sm_violation *out_violation);
+
+/*
  * The same for what one step touched, plus what only the step's own output shows (told_once,
  * one_verdict, success_is_complete, drained_before_free): call it right after sm_step. O(touched).
  */
